@@ -10,7 +10,7 @@ import type { Change } from '../percolator/change.js'
 import { ChangeFilter } from '../percolator/change-filter.js'
 import type { FeedEvent } from '../percolator/changes-api.js'
 import { belowSafePoint } from '../percolator/errors.js'
-import type { ChangePage } from '../store/change-log.js'
+import type { ChangeLog, ChangePage } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Channel, Follower } from './channel.js'
@@ -41,6 +41,7 @@ export interface StreamOrder {
 
 export interface StreamSources {
   readonly store: Store
+  readonly log: ChangeLog
   readonly feed: Feed
   /** Shared by all streams. */
   readonly reads: PageReads
@@ -196,7 +197,7 @@ export class ChangeStream implements Follower, FeedUser {
 
   /** Reads until the stream can join its channel. */
   async *#catchUp(): AsyncGenerator<readonly FeedEvent[], void> {
-    const { store, feed } = this.#sources
+    const { feed } = this.#sources
     const { ranges } = this.#order
     const filter = new ChangeFilter(ranges)
     const name = textOf(ranges)
@@ -214,7 +215,7 @@ export class ChangeStream implements Follower, FeedUser {
       const recent = feed.recent(this.#position)
       if (recent !== undefined) yield* this.#fromRing(recent, filter)
       else {
-        const { start } = store.changes
+        const { start } = this.#sources.log
         if (this.#position < start) throw belowSafePoint(this.#position, start)
         yield* this.#fromLog(feed.resolved)
       }
@@ -253,12 +254,12 @@ export class ChangeStream implements Follower, FeedUser {
   }
 
   async *#fromLog(upTo: Timestamp): AsyncGenerator<readonly FeedEvent[], void> {
-    const { store, reads, partBytesMax } = this.#sources
+    const { log, reads, partBytesMax } = this.#sources
     const { ranges, keysOnly, oldValues } = this.#order
     const parts = new TxnParts(partBytesMax)
     const filter = new ChangeFilter(ranges)
     const merged = ranges && mergedRanges(ranges)
-    const read = store.changes.read({ since: this.#position, upTo, ranges: merged, keysOnly })
+    const read = log.read({ since: this.#position, upTo, ranges: merged, keysOnly })
     const reading = {
       bytesOf: ({ changes }: ChangePage): number => changes.reduce((sum, change) => sum + bytesOf(change), 0),
       keptBytes: () => parts.keptBytes,
@@ -286,7 +287,7 @@ export class ChangeStream implements Follower, FeedUser {
   }
 
   async *#addWithOld(parts: TxnParts, changes: readonly Change[]): AsyncGenerator<readonly FeedEvent[], void> {
-    for await (const portion of withOldValues(this.#sources.store, changes, this.#order.keysOnly)) {
+    for await (const portion of withOldValues(this.#sources, changes, this.#order.keysOnly)) {
       if (this.#isOver) return
       for (const { source, change, bytes } of portion) parts.add(source.commitTs, source.startTs, change, bytes)
       if (parts.readyBytes < BATCH_BYTES) continue

@@ -24,6 +24,7 @@ import type {
 import { belowSafePoint } from '../percolator/errors.js'
 import { keyRangeOf } from '../percolator/given-range.js'
 import { expiresInMs } from '../percolator/lock.js'
+import { requireLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ChangeStream, type StreamOrder } from './change-stream.js'
@@ -70,6 +71,8 @@ export interface FeedStatus {
   readonly behind: number
 }
 
+const NO_FEED: Pick<Feed, 'resolved' | 'live' | 'isRunning'> = { resolved: 0, live: 0, isRunning: false }
+
 /** The change feed of a database. */
 export class Changes implements ChangesApi {
   readonly consumers: Consumers
@@ -77,7 +80,8 @@ export class Changes implements ChangesApi {
   readonly watches: Watches
   readonly #store: Store
   readonly #options: ChangesOptions
-  readonly #feed: Feed
+  /** undefined: nobody has asked for it. */
+  #feed: Feed | undefined
   readonly #reads: PageReads
   readonly #streams = new Set<ChangeStream>()
 
@@ -86,7 +90,6 @@ export class Changes implements ChangesApi {
     this.consumers = options.consumers
     this.#options = options
     this.#reads = new PageReads(store.answers)
-    this.#feed = new Feed({ store, ...options })
     const { resolver } = options
     this.watches = new Watches(store, ({ key }) => resolver.resolving(0, () => store.get({ key })))
   }
@@ -127,23 +130,27 @@ export class Changes implements ChangesApi {
     if (consumer !== undefined && selected !== undefined)
       throw invalid('consumer', 'a consumer has a range of its own: give no other')
     const ranges = consumer === undefined ? selected : [keyRangeOf(consumer.range)]
-    if (typeof snapshot === 'object' && snapshot.ts > this.#store.clock())
+    if (typeof snapshot === 'object' && snapshot.ts > this.#store.time.clock())
       throw invalid('Last-Event-ID', 'the snapshot of Last-Event-ID is in the future')
     const begin = consumer === undefined ? sinceTs : this.consumers.beginOf(consumer.name, sinceTs)
     const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : begin
     const user = { fail: (error: unknown) => opened.stream?.fail(error) }
-    await this.#store.changes.begin()
-    this.#feed.enter(user)
+    const log = requireLog(this.#store)
+    await log.begin()
+    this.#feed ??= new Feed({ store: this.#store, log, ...this.#options })
+    const feed = this.#feed
+    feed.enter(user)
     try {
-      const now = await this.#feed.refresh()
-      const { start } = this.#store.changes
+      const now = await feed.refresh()
+      const { start } = log
       // A collection may have passed locks that resolved_ts has not: a snapshot waits for it.
-      const position = since ?? (snapshot === undefined ? now : Math.max(this.#feed.resolved, start))
+      const position = since ?? (snapshot === undefined ? now : Math.max(feed.resolved, start))
       if (position < start) throw belowSafePoint(position, start)
       opened.since = position
       const sources = {
         store: this.#store,
-        feed: this.#feed,
+        log,
+        feed,
         reads: this.#reads,
         partBytesMax: this.#options.limits.pageBytesMax,
       }
@@ -152,7 +159,7 @@ export class Changes implements ChangesApi {
       yield* opened.stream.events()
     } finally {
       if (opened.stream !== undefined) this.#streams.delete(opened.stream)
-      this.#feed.leave(user)
+      feed.leave(user)
     }
   }
 
@@ -168,7 +175,7 @@ export class Changes implements ChangesApi {
     let isToEnd = true
     try {
       for (let next = await events.next(); !next.done; next = await events.next()) {
-        resolvedTs = this.#feed.resolved
+        resolvedTs = this.#resolved
         for (const [i, event] of next.value.entries()) {
           if (event.type === 'txn' || event.type === 'resolved') page.add(event)
           const { long } = page
@@ -205,7 +212,7 @@ export class Changes implements ChangesApi {
         for (const event of some) {
           if (event.type === 'resolved' && event.resolvedTs < commitTs) continue
           if (event.type !== 'txn' || event.commitTs !== commitTs)
-            return { resolvedTs: this.#feed.resolved, nextTs: commitTs }
+            return { resolvedTs: this.#resolved, nextTs: commitTs }
           const { type: _, ...txn } = event
           yield txn
         }
@@ -224,7 +231,7 @@ export class Changes implements ChangesApi {
 
   /** What the feed needs kept from collection. */
   *holders(): Generator<ChangesHolder> {
-    const oldest = this.#store.ago(this.#options.limits.holdMsMax)
+    const oldest = this.#store.time.ago(this.#options.limits.holdMsMax)
     let lowest: Timestamp | undefined
     for (const { position } of this.#streams)
       if (position >= oldest && position < (lowest ?? Number.POSITIVE_INFINITY)) lowest = position
@@ -233,7 +240,7 @@ export class Changes implements ChangesApi {
   }
 
   get status(): FeedStatus {
-    const { resolved, live, isRunning } = this.#feed
+    const { resolved, live, isRunning } = this.#feed ?? NO_FEED
     const now = this.#store.now()
     const heldBackBy = this.#heldBackBy(now)
     const isHeld = isRunning && heldBackBy.length > 0
@@ -241,9 +248,13 @@ export class Changes implements ChangesApi {
     return { resolvedTs: isRunning ? resolved : 0, lagMs, heldBackBy, live, behind: this.#streams.size - live }
   }
 
+  get #resolved(): Timestamp {
+    return (this.#feed ?? NO_FEED).resolved
+  }
+
   #heldBackBy(now: Timestamp): HoldingLock[] {
-    return this.#store.changes
-      .heldBackBy(NAMED_MAX)
+    const held = this.#store.log?.heldBackBy(NAMED_MAX) ?? []
+    return held
       .filter(({ startTs }) => physicalMs(now) - physicalMs(startTs) >= HELD_MS)
       .map((lock) => ({ ...lock, expiresInMs: expiresInMs({ startTs: lock.startTs, ttlMs: lock.ttl }, now) }))
   }

@@ -10,6 +10,7 @@ import { type Consumer, noSuchConsumer } from '../percolator/consumer.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
+import { type ChangeLog, requireLog } from '../store/change-log.js'
 import { CONSUMERS, consumerWrite, nameOfConsumer } from '../store/consumers.js'
 import type { Pace } from '../store/pace.js'
 import type { Store } from '../store/store.js'
@@ -85,6 +86,11 @@ export class Consumers implements ConsumersApi {
     await this.#moving
   }
 
+  /** Where there is none, no consumer is ever registered. */
+  get #log(): ChangeLog {
+    return requireLog(this.#store)
+  }
+
   // ---- Calls
 
   async put(
@@ -95,8 +101,8 @@ export class Consumers implements ConsumersApi {
     const keyRange = keyRangeOf(range)
     const hold = integerOf('hold_ms', holdMs ?? Math.min(HOLD_MS_DEFAULT, holdMsMax), HOLD_MS_MIN, holdMsMax)
     return this.#changing(name, async () => {
-      const { name: store, capabilities } = this.#store
-      if (!capabilities.onePhaseCommit)
+      const { name: store, traits } = this.#store
+      if (!traits.onePhaseCommit)
         throw new KvError(
           'not_supported',
           `the store ${store} has no consumers, because it cannot commit in one phase`,
@@ -114,7 +120,7 @@ export class Consumers implements ConsumersApi {
         throw new KvError('overloaded', `there are ${consumersMax} consumers already`, {})
       this.#arriving++
       try {
-        await this.#store.changes.begin()
+        await this.#log.begin()
         const id = await this.#store.tso(1)
         const position = this.#originOf(sinceTs, id)
         const state = await this.#write({
@@ -138,7 +144,7 @@ export class Consumers implements ConsumersApi {
   #originOf(sinceTs: Timestamp | undefined, now: Timestamp): Timestamp {
     if (sinceTs === undefined) return now
     if (sinceTs > now) throw invalid('since_ts', 'since_ts is in the future')
-    const { start } = this.#store.changes
+    const { start } = this.#log
     if (sinceTs < start) throw belowSafePoint(sinceTs, start)
     return sinceTs
   }
@@ -191,7 +197,7 @@ export class Consumers implements ConsumersApi {
       const { consumer } = this.#find(name)
       await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
       // Below a timestamp above resolved_ts something may still commit.
-      const done = Math.min(ts, this.#store.changes.resolve())
+      const done = Math.min(ts, this.#log.resolve())
       if (done <= consumer.ackedTs) return this.state(name)
       return this.#write({ ...consumer, position: Math.max(consumer.position, done), ackedTs: done })
     })
@@ -281,13 +287,12 @@ export class Consumers implements ConsumersApi {
   }
 
   #isLost(position: Timestamp): boolean {
-    return position < this.#store.changes.start
+    return position < this.#log.start
   }
 
   /** Age of the position; 0 when nothing has been committed above it. */
   #lagMs(position: Timestamp): number {
-    const { changes } = this.#store
-    return changes.newest <= position ? 0 : Math.max(0, physicalMs(this.#store.now()) - physicalMs(position))
+    return this.#log.newest <= position ? 0 : Math.max(0, physicalMs(this.#store.now()) - physicalMs(position))
   }
 
   summary(): ConsumersSummary {
@@ -302,7 +307,7 @@ export class Consumers implements ConsumersApi {
   *holders(): Generator<{ readonly by: 'consumer'; readonly ts: Timestamp }, void, void> {
     for (const { consumer } of this.#byName.values()) {
       const { position: ts } = consumer
-      if (ts >= this.#store.ago(this.#holdMsOf(consumer))) yield { by: 'consumer', ts }
+      if (ts >= this.#store.time.ago(this.#holdMsOf(consumer))) yield { by: 'consumer', ts }
     }
   }
 
@@ -321,16 +326,15 @@ export class Consumers implements ConsumersApi {
   }
 
   async #moveOn(): Promise<void> {
-    const { changes, restoring } = this.#store
     const present = [...this.#byName.values()].filter(({ consumer }) => !this.#isLost(consumer.position))
-    if (present.length === 0 || restoring !== undefined) return
+    if (present.length === 0 || this.#store.upkeep.restoring !== undefined) return
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
-    const resolvedTs = changes.resolve()
+    const resolvedTs = this.#log.resolve()
     const signal = AbortSignal.any([this.#end.signal, AbortSignal.timeout(LOOK_MS_MAX)])
     const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
     const gaps = present.map(({ gap }) => gap)
     // After a collection that asks nobody, some of them may be lost.
-    await widen(gaps, changes, resolvedTs, pace).catch((error) => this.#report(error))
+    await widen(gaps, this.#log, resolvedTs, pace).catch((error) => this.#report(error))
     const moving = present.filter((active) => this.#target(active) > active.consumer.position)
     if (moving.length === 0 || this.#end.signal.aborted) return
     const names = moving.map(({ consumer }) => consumer.name)
@@ -342,7 +346,7 @@ export class Consumers implements ConsumersApi {
    * be given up moves up to its first change: it lags no more than that.
    */
   #target({ consumer, gap }: ActiveConsumer): Timestamp {
-    const isLate = consumer.position < this.#store.ago(this.#holdMsOf(consumer) / 2)
+    const isLate = consumer.position < this.#store.time.ago(this.#holdMsOf(consumer) / 2)
     return gap.next === undefined || isLate ? gap.end : consumer.position
   }
 

@@ -6,7 +6,7 @@ import type { Limits } from '../limits.js'
 import { type Change, isSameTxn, type LoggedChange } from '../percolator/change.js'
 import type { FeedEvent } from '../percolator/changes-api.js'
 import { RangeIndex } from '../percolator/range-index.js'
-import type { ChangeListener } from '../store/change-log.js'
+import type { ChangeListener, ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { Channel, type Follower } from './channel.js'
@@ -28,6 +28,7 @@ const LOG_MS = 20
 
 export interface FeedSources {
   readonly store: Store
+  readonly log: ChangeLog
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
@@ -104,12 +105,12 @@ export class Feed {
   }
 
   #start(): void {
-    const { changes } = this.#sources.store
-    const resolved = changes.resolve()
+    const { log } = this.#sources
+    const resolved = log.resolve()
     this.#become(resolved)
-    this.#uncovered = Math.max(resolved, changes.newest)
+    this.#uncovered = Math.max(resolved, log.newest)
     this.#ring.clear(resolved)
-    this.#stopListening = changes.listen(this.#listener())
+    this.#stopListening = log.listen(this.#listener())
     this.#schedule()
   }
 
@@ -151,7 +152,7 @@ export class Feed {
   /** The changes up to the newest one are read from the log. */
   #fallBackOnLog(): void {
     this.#pending.clear()
-    this.#uncovered = Math.max(this.#uncovered, this.#sources.store.changes.newest)
+    this.#uncovered = Math.max(this.#uncovered, this.#sources.log.newest)
   }
 
   // ---- Time
@@ -171,9 +172,9 @@ export class Feed {
     this.#tick = undefined
     if (!this.isRunning) return
     this.#schedule()
-    const { store } = this.#sources
+    const { store, log } = this.#sources
     // Nobody may take a timestamp when a version expires.
-    const isExpiring = this.#resolved < store.clock() && store.changes.mayExpire(this.#resolved, store.clock())
+    const isExpiring = this.#resolved < store.time.clock() && log.mayExpire(this.#resolved, store.time.clock())
     this.#run(isExpiring ? this.refresh() : this.advance())
     const due = this.#wakes.takeDue(performance.now())
     if (due.length > 0) this.#run(this.refresh().finally(() => this.#wakes.wake(due)))
@@ -236,7 +237,7 @@ export class Feed {
   }
 
   async #advance(epoch: number): Promise<void> {
-    const upTo = this.#sources.store.changes.resolve()
+    const upTo = this.#sources.log.resolve()
     if (upTo <= this.#resolved) return
     try {
       if (this.#resolved >= this.#uncovered && (await this.#fromPending(upTo, epoch))) return
@@ -265,8 +266,8 @@ export class Feed {
       }
       const last = taken.at(-1)
       if (last === undefined) break
-      const { changes } = this.#sources.store
-      for await (const page of taken.some(lacksValue) ? changes.withValues(taken) : [taken])
+      const { log } = this.#sources
+      for await (const page of taken.some(lacksValue) ? log.withValues(taken) : [taken])
         for (const change of page) {
           if (epoch !== this.#epoch) return true
           await this.#add(change)
@@ -280,9 +281,9 @@ export class Feed {
 
   /** @returns false when they are too many to be kept. */
   async #addExpiries(upTo: Timestamp, epoch: number): Promise<boolean> {
-    const { store, limits } = this.#sources
-    if (!store.changes.mayExpire(this.#resolved, upTo)) return true
-    for await (const page of store.changes.expiries(this.#resolved, upTo))
+    const { log, limits } = this.#sources
+    if (!log.mayExpire(this.#resolved, upTo)) return true
+    for await (const page of log.expiries(this.#resolved, upTo))
       for (const change of page) {
         if (epoch !== this.#epoch) return true
         this.#pending.add(change)
@@ -297,7 +298,7 @@ export class Feed {
     const restMs = this.#logReadMs + LOG_MS - performance.now()
     if (restMs > 0) await new Promise((resolve) => setTimeout(resolve, restMs))
     if (epoch !== this.#epoch) return
-    for await (const page of this.#sources.store.changes.read({ since: this.#resolved, upTo })) {
+    for await (const page of this.#sources.log.read({ since: this.#resolved, upTo })) {
       for (const change of page.changes) {
         if (epoch !== this.#epoch) return
         await this.#add(change)
@@ -313,12 +314,11 @@ export class Feed {
 
   /** What a stream has not delivered yet may have been collected, also of what the feed has not read. */
   #beginAnew(): void {
-    const { changes } = this.#sources.store
     for (const channel of [...this.#channels.values()]) {
       this.#wakes.wake(channel.dismissAll(this.#resolved))
       this.#forget(channel)
     }
-    const resolved = changes.resolve()
+    const resolved = this.#sources.log.resolve()
     this.#setResolved(resolved)
     this.#ring.clear(resolved)
   }

@@ -1,6 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Change, ExpiryChange, KeyChange } from '../percolator/change.js'
 import type { FeedChange } from '../percolator/changes-api.js'
+import type { ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import { bytesOf, feedChangeOf } from './settled-txn.js'
 
@@ -16,7 +17,10 @@ export interface WithOld {
   readonly bytes: number
 }
 
-type OldSources = Pick<Store, 'batchGet' | 'changes'>
+interface OldSources {
+  readonly store: Pick<Store, 'batchGet'>
+  readonly log: ChangeLog
+}
 
 /**
  * Adds the version before each change: one read per commit_ts. At a timestamp below a resolved_ts a read meets no lock. The version before
@@ -24,7 +28,7 @@ type OldSources = Pick<Store, 'batchGet' | 'changes'>
  * @returns in portions whose values are at hand together.
  */
 export async function* withOldValues(
-  store: OldSources,
+  sources: OldSources,
   changes: readonly Change[],
   keysOnly: boolean,
 ): AsyncGenerator<WithOld[], void> {
@@ -32,32 +36,32 @@ export async function* withOldValues(
   for (let from = 0; from < changes.length; ) {
     const count = from > 0 && bytes <= from * SHORT_BYTES ? CHANGES : FIRST_CHANGES
     const some = changes.slice(from, from + count)
-    const portion = await read(store, some, keysOnly)
+    const portion = await read(sources, some, keysOnly)
     for (const each of portion) bytes += each.bytes
     from += some.length
     yield portion
   }
 }
 
-async function read(store: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
+async function read(sources: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
   const portions: Promise<WithOld[]>[] = []
   for (let from = 0; from < changes.length; ) {
     const ts = (changes[from] as Change).commitTs
     let to = from + 1
     while (changes[to]?.commitTs === ts) to++
-    portions.push(readAt(store, changes.slice(from, to), keysOnly))
+    portions.push(readAt(sources, changes.slice(from, to), keysOnly))
     from = to
   }
   return (await Promise.all(portions)).flat()
 }
 
 /** @param changes of one commit_ts. */
-async function readAt(store: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
+async function readAt(sources: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
   const keys = changes.flatMap(({ type, key }) => (type === 'delete_range' ? [] : [key]))
   const ts = (changes[0] as Change).commitTs - 1
-  const { pairs } = keys.length === 0 ? { pairs: [] } : await store.batchGet({ keys, ts })
+  const { pairs } = keys.length === 0 ? { pairs: [] } : await sources.store.batchGet({ keys, ts })
   const found = new Map(pairs.map((pair) => [keyText(pair.key), pair]))
-  const unseen = await readUnseen(store, changes)
+  const unseen = await readUnseen(sources, changes)
   return changes.map((source) => {
     const change = feedChangeOf(source, keysOnly)
     if (source.type === 'delete_range') return { source, change, bytes: bytesOf(source) }
@@ -70,7 +74,7 @@ async function readAt(store: OldSources, changes: readonly Change[], keysOnly: b
 }
 
 /** The versions that had expired when they were committed, which no read sees. */
-async function readUnseen(store: OldSources, changes: readonly Change[]): Promise<Map<Change, KeyChange>> {
+async function readUnseen(sources: OldSources, changes: readonly Change[]): Promise<Map<Change, KeyChange>> {
   const found = new Map<Change, KeyChange>()
   const unseen = changes.filter((change): change is ExpiryChange => {
     return change.type === 'expire' && change.version.commitTs === change.commitTs
@@ -78,7 +82,7 @@ async function readUnseen(store: OldSources, changes: readonly Change[]): Promis
   if (unseen.length === 0) return found
   const byKey = new Map(unseen.map((change) => [keyText(change.key), change]))
   const puts = unseen.map(({ key, version }): KeyChange => ({ type: 'put', key, ...version }))
-  for await (const page of store.changes.withValues(puts))
+  for await (const page of sources.log.withValues(puts))
     for (const put of page) {
       const source = byKey.get(keyText(put.key))
       if (source !== undefined && put.type === 'put') found.set(source, put)

@@ -15,7 +15,7 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 /** `full`: no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
 export type Taken = 'taken' | 'full' | 'later'
 
-type WatchedStore = Pick<Store, 'known' | 'changes' | 'clock'>
+type WatchedStore = Pick<Store, 'known' | 'watchKeys' | 'time'>
 
 /** Must not throw. */
 export interface WatchListener {
@@ -149,8 +149,7 @@ export class Watches {
     const text = keyText(key)
     let watched = this.#byKey.get(text)
     if (watched === undefined) {
-      const { changes } = this.#store
-      this.#unlisten ??= changes.watchKeys?.(this) ?? changes.listen(this)
+      this.#unlisten ??= this.#store.watchKeys(this)
       watched = new WatchedKey(text)
       this.#byKey.set(text, watched)
     }
@@ -280,7 +279,7 @@ export class Watches {
       if (this.#reads >= READS_MAX) break // The end of a read goes on here.
       this.#due.delete(watched)
       for (const watcher of due) watcher.beginRead()
-      const known = this.#store.known?.({ key: watched.key })
+      const known = this.#store.known({ key: watched.key })
       if (known === undefined) void this.#read(watched, due)
       else await this.#show(watched, due, known, slices)
     }
@@ -299,13 +298,13 @@ export class Watches {
   #awaitExpiry(): void {
     const first = this.#expiring.first
     if (first === undefined) return
-    const inMs = Math.max(1, physicalMs(first.rank) - physicalMs(this.#store.clock()))
+    const inMs = Math.max(1, physicalMs(first.rank) - physicalMs(this.#store.time.clock()))
     clearTimeout(this.#expiryTimer)
     this.#expiryTimer = setTimeout(() => this.#onExpiry(), Math.min(inMs, EXPIRY_LOOK_MS)).unref()
   }
 
   #onExpiry(): void {
-    const now = this.#store.clock()
+    const now = this.#store.time.clock()
     for (let first = this.#expiring.first; first !== undefined && first.rank <= now; first = this.#expiring.first) {
       this.#expiring.delete(first)
       this.#changed(first, first.rank)

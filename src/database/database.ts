@@ -112,7 +112,7 @@ export interface PinState {
 export interface DatabaseStatus {
   /** `Store.name`. */
   readonly store: string
-  readonly capabilities: Store['capabilities']
+  readonly capabilities: Store['traits']
   readonly fault: string | undefined
   readonly safePoint: Timestamp
   readonly restoring: Omit<RestoreProgress, 'lastKey'> | undefined
@@ -182,11 +182,16 @@ export class Database {
     }
     this.#gc = new GcWorker(sources, gc ?? { lifeTimeMs: 0, intervalMs: 0 })
     const onLockError = (error: unknown): void => onError('dead locks are not ended', error)
-    if (store.capabilities.lockCount)
-      this.#expiredLocks = new ExpiredLocks({ store, resolver: coordinator.resolver, onError: onLockError })
+    if (store.locks !== undefined)
+      this.#expiredLocks = new ExpiredLocks({
+        store,
+        locks: store.locks,
+        resolver: coordinator.resolver,
+        onError: onLockError,
+      })
     if (gc === undefined) return
     const collect = (): void => {
-      if (store.restoring !== undefined) return // Refused until the restore is complete.
+      if (store.upkeep.restoring !== undefined) return // Refused until the restore is complete.
       this.collectOutcomes().catch((error) => {
         if (!this.#isDrained) onError('old outcomes of idempotency keys stay', error)
       })
@@ -200,20 +205,20 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const { sharedCells } = store
+    const { shared } = store
     const observers =
-      sharedCells === undefined
+      shared === undefined
         ? await Observers.open(store, { limits, onError: onFailure })
-        : await SharedObservers.open(store, sharedCells, { limits, onError: onFailure, home: () => coordinator })
+        : await SharedObservers.open(store, shared, { limits, onError: onFailure, home: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
-    const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.capabilities), observers.rides)
+    const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.traits), observers.rides)
     const ofLeases = { limits, coordinator, resolver: coordinator.resolver, onError: onLeaseFailure }
     const leases =
-      store.system.replace === undefined
+      shared === undefined
         ? await Leases.open(store, ofLeases)
-        : new SharedLeases(store, { ...ofLeases, walks: options.gc !== undefined })
+        : new SharedLeases(store, shared, { ...ofLeases, walks: options.gc !== undefined })
     const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
     const database = new Database(store, parts, options)
     if (registry.isShared) await database.#join()
@@ -250,7 +255,7 @@ export class Database {
 
   /** The answer to a `get` if it can be had in this turn of the event loop. Otherwise `get` has to be called. */
   known(request: GetRequest): GetAnswer | undefined {
-    return this.store.known?.(request)
+    return this.store.known(request)
   }
 
   /** Reads the latest version when `ts` is absent. */
@@ -479,7 +484,7 @@ export class Database {
   }
 
   #requireNotAhead(safePoint: Timestamp): void {
-    if (safePoint > this.store.clock()) throw invalid('safe_point', 'safe_point is in the future')
+    if (safePoint > this.store.time.clock()) throw invalid('safe_point', 'safe_point is in the future')
   }
 
   /** Removes expired outcomes of idempotency keys, and counts the others. */
@@ -487,14 +492,13 @@ export class Database {
     return this.#outcomes.collect()
   }
 
-  /** Only for a store with the capability `compact`. */
+  /** @throws KvError `not_supported` where the store has no files. */
   async compact(range: KeyRange): Promise<{ readonly diskBytesBefore: number; readonly diskBytes: number }> {
-    const { store } = this
-    if (store.compact === undefined || store.diskBytes === undefined)
-      throw new Error(`the store ${store.name} cannot be compacted`)
-    const diskBytesBefore = await store.diskBytes()
-    await store.compact(range)
-    return { diskBytesBefore, diskBytes: await store.diskBytes() }
+    const { name, files } = this.store
+    if (files === undefined) throw new KvError('not_supported', `the store ${name} has no files to compact`, {})
+    const diskBytesBefore = await files.bytes()
+    await files.compact(range)
+    return { diskBytesBefore, diskBytes: await files.bytes() }
   }
 
   /**
@@ -528,17 +532,19 @@ export class Database {
    * The reason why the database refuses writes; undefined when it accepts them. Also makes a failed engine try again.
    */
   probe(): string | undefined {
-    if (this.store.probe()) return undefined
-    return this.store.restoring ? 'a restore is not complete' : (this.store.fault ?? 'the store takes no writes')
+    if (this.store.upkeep.probe()) return undefined
+    return this.store.upkeep.restoring
+      ? 'a restore is not complete'
+      : (this.store.upkeep.fault ?? 'the store takes no writes')
   }
 
   status(): DatabaseStatus {
     const { store, transactions } = this
-    const { restoring } = store
+    const { restoring, fault } = store.upkeep
     return {
       store: store.name,
-      capabilities: store.capabilities,
-      fault: store.fault,
+      capabilities: store.traits,
+      fault,
       safePoint: store.safePoint,
       restoring: restoring && {
         id: restoring.id,
@@ -546,7 +552,7 @@ export class Database {
         pairs: restoring.pairs,
         bytes: restoring.bytes,
       },
-      locks: store.lockCount,
+      locks: store.locks?.count,
       openTransactions: transactions.size,
       transactionBytes: transactions.bytes,
       outcomeBytes: this.#outcomes.bytes,

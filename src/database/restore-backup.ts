@@ -24,7 +24,7 @@ export interface Restored {
  * @param body the bytes of the backup.
  * @param isAnew first removes the pairs of an incomplete restore.
  * @throws KvError `invalid_argument` or `payload_too_large` for bytes that are no backup, or a backup that this store
- *   cannot hold; the errors of `body` and `Store.restore`.
+ *   cannot hold; the errors of `body` and `Upkeep.restore`.
  */
 export async function restoreBackup(
   store: Store,
@@ -32,7 +32,6 @@ export async function restoreBackup(
   body: AsyncIterable<Uint8Array>,
   isAnew: boolean,
 ): Promise<Restored> {
-  if (store.restore === undefined) throw new Error(`the store ${store.name} cannot restore`)
   const longest = RECORD_HEAD_BYTES + limits.keyBytesMax + limits.valueBytesMax
   const blocks = decodeBackup(body, { blockBytesMax: BLOCK_BYTES + longest })
   try {
@@ -42,9 +41,9 @@ export async function restoreBackup(
     if (start !== undefined) throw invalid('body', 'this is a part that continues another backup, not one by itself')
     if (base !== undefined)
       throw invalid('body', `this is an increment: restore it with its base, by perkv restore FULL INCREMENT...`)
-    if (ts > store.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
+    if (ts > store.time.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
       throw invalid('body', `the backup is of ts ${ts}, over a day ahead of this machine's clock`)
-    const { pairs, bytes } = await store.restore({ id, ts }, pairsOf(blocks, limits), isAnew)
+    const { pairs, bytes } = await store.upkeep.restore({ id, ts }, pairsOf(blocks, limits), isAnew)
     return { id, ts, pairs, bytes }
   } catch (error) {
     throw error instanceof BackupError ? refused(error, limits) : error

@@ -1,7 +1,7 @@
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../coordinator/coordinator.js'
 import type { Transaction, TransactionOptions } from '../coordinator/transaction.js'
 import type { PercolatorApi } from '../percolator/api.js'
-import type { Capabilities } from '../store/store.js'
+import type { Traits } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 
@@ -16,7 +16,7 @@ export class EmbeddedCoordinator extends Coordinator {
   #begun: WeakRef<Transaction>[] = []
   #sweepAt = SWEEP_MIN
 
-  constructor(api: PercolatorApi, capabilities: Capabilities) {
+  constructor(api: PercolatorApi, capabilities: Traits) {
     // As over HTTP, heartbeats stop at some age: a forgotten transaction must not keep its locks for ever.
     const { heartbeatMaxMs } = COMMIT_OPTIONS_DEFAULT
     super(api, { ...commitOptionsOf(capabilities), heartbeatMaxMs })

@@ -75,7 +75,8 @@ async function homeOn(store: Store, options: OpenOptions, onClosed: () => void):
       intervalMs: Math.min(versionsMs, GC_INTERVAL_MS_MAX),
     },
     onError: (message, error) => {
-      if (!store.isTold?.(error)) onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`)
+      if (!store.upkeep.isTold(error))
+        onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`)
     },
   })
   return new EmbeddedHome(database, limits, onClosed)

@@ -36,7 +36,7 @@ export async function collectGarbage(
   safePoint: Timestamp,
   { pace, beforehand, afterwards }: CollectionOptions = {},
 ): Promise<Collected> {
-  const inForce = await store.raiseSafePoint(safePoint, pace?.signal)
+  const inForce = await store.upkeep.raiseSafePoint(safePoint, pace?.signal)
   if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
   for (let before: readonly LockInfo[] = [], isLeft = true; isLeft && !pace?.signal?.aborted; ) {
@@ -47,8 +47,8 @@ export async function collectGarbage(
     isLeft = locks.length > 0
   }
   if (!pace?.signal?.aborted) await beforehand?.(safePoint)
-  const versionsRemoved = await store.collect(safePoint, pace)
-  store.meters.collections.removedVersions += versionsRemoved
+  const versionsRemoved = await store.upkeep.collect(safePoint, pace)
+  store.figures.meters.collections.removedVersions += versionsRemoved
   if (!pace?.signal?.aborted) await afterwards?.(safePoint, pace)
   return { safePoint: store.safePoint, versionsRemoved }
 }

@@ -6,7 +6,7 @@ import type { LockInfo } from '../errors/lock-info.js'
 import { rest } from '../event-loop/rest.js'
 import { laterTurn } from '../event-loop/slices.js'
 import { isExpired, type Lock } from '../percolator/lock.js'
-import type { Store } from '../store/store.js'
+import type { StandingLocks, Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 /** From the end of one look over the locks to the next. */
@@ -27,7 +27,8 @@ const TXNS_MAX = 65_536
 
 export interface ExpiredLocksSources {
   /** One that finds its locks without a walk over the disk (`lockCount`). */
-  readonly store: Pick<Store, 'lockCount' | 'scanLock' | 'now' | 'elapsedMs'>
+  readonly store: Pick<Store, 'scanLock' | 'now' | 'time'>
+  readonly locks: Pick<StandingLocks, 'count'>
   readonly resolver: Pick<Resolver, 'resolve'>
   /** Called with defects of background work. */
   readonly onError: (error: unknown) => void
@@ -82,16 +83,16 @@ export class ExpiredLocks {
   }
 
   async #look(): Promise<void> {
-    const { store } = this.#sources
+    const { store, locks: standing } = this.#sources
     const lastLook = this.#lookedAt
     this.#lookedAt = store.now()
-    if (store.lockCount === 0) return this.#txns.clear()
+    if (standing.count === 0) return this.#txns.clear()
     this.#looks++
     const steps = new Set<Promise<void>>()
     try {
       for (let start: Uint8Array | undefined; !this.#end.signal.aborted; ) {
         const beganMs = performance.now()
-        const [now, nowMs] = [store.now(), store.elapsedMs()]
+        const [now, nowMs] = [store.now(), store.time.elapsedMs()]
         const { locks } = await store.scanLock({
           maxTs: TIMESTAMP_MAX,
           start,
@@ -150,6 +151,6 @@ export class ExpiredLocks {
     const seen = this.#txns.get(text)
     if (areGone || seen === undefined) return
     seen.waitMs = Math.min(2 * seen.waitMs, ASK_AGAIN_MS_MAX)
-    seen.dueMs = store.elapsedMs() + seen.waitMs
+    seen.dueMs = store.time.elapsedMs() + seen.waitMs
   }
 }

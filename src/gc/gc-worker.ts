@@ -72,7 +72,7 @@ export class GcWorker {
   /** The safe point that the life time of versions asks for, before any holder lowers it. */
   wanted(lifeTimeMs = this.#options.lifeTimeMs || GC_LIFE_TIME_MS_DEFAULT): Timestamp {
     const { store } = this.#sources
-    return Math.max(store.safePoint, store.ago(lifeTimeMs))
+    return Math.max(store.safePoint, store.time.ago(lifeTimeMs))
   }
 
   /**
@@ -97,7 +97,7 @@ export class GcWorker {
   }
 
   async #run(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
-    const { collections } = this.#sources.store.meters
+    const { collections } = this.#sources.store.figures.meters
     const begin = performance.now()
     collections.runs++
     try {
@@ -154,7 +154,7 @@ export class GcWorker {
 
   /** A lower bound of every snapshot that this process reads, now or later, for as long as it may hold collection back. */
   oldest(): Timestamp {
-    let oldest = this.#sources.store.nextTsMin
+    let oldest = this.#sources.store.time.nextTsMin
     for (const { ts } of this.#sources.pins.held()) oldest = Math.min(oldest, ts)
     for (const { ts } of this.#readers()) oldest = Math.min(oldest, ts)
     return oldest
@@ -167,7 +167,7 @@ export class GcWorker {
   }
 
   *#alive(by: Holder['by'], startTs: Iterable<Timestamp>): Generator<Holder> {
-    const oldest = this.#sources.store.ago(TXN_HOLDS_MS_MAX)
+    const oldest = this.#sources.store.time.ago(TXN_HOLDS_MS_MAX)
     for (const ts of startTs) if (ts >= oldest) yield { by, ts }
   }
 

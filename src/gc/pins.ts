@@ -8,7 +8,7 @@ import { PINS_MAX } from '../limits.js'
 import { packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import type { Store } from '../store/store.js'
-import type { SystemName, SystemRecords } from '../store/system-records.js'
+import type { SharedRecords, SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
@@ -98,7 +98,7 @@ export class Pins {
 
   /** Holds the snapshot at the timestamp that `take` gets, which no collection passes meanwhile. @throws KvError `ts_below_safe_point` */
   async holdNext(take: () => Timestamp | Promise<Timestamp>): Promise<HeldTimestamp> {
-    const release = this.#keep(this.#store.nextTsMin)
+    const release = this.#keep(this.#store.time.nextTsMin)
     try {
       const ts = await take()
       return { ts, release: this.hold(ts) }
@@ -151,16 +151,16 @@ export class Pins {
 
   /** Makes the pin expire `ttlMs` from now. @throws KvError `not_found` */
   async renew(id: string, ttlMs: number): Promise<Pin> {
-    const { system } = this.#store
-    if (system.replace === undefined) return this.#put({ ...this.#known(id), endsAtMs: this.#endOf(ttlMs) })
-    return this.#renewShared(id, ttlMs, system.replace.bind(system))
+    const { shared } = this.#store
+    if (shared === undefined) return this.#put({ ...this.#known(id), endsAtMs: this.#endOf(ttlMs) })
+    return this.#renewShared(id, ttlMs, shared.records)
   }
 
-  async #renewShared(id: string, ttlMs: number, replace: NonNullable<SystemRecords['replace']>): Promise<Pin> {
+  async #renewShared(id: string, ttlMs: number, records: SharedRecords): Promise<Pin> {
     for (let tries = 0; tries < RENEWALS_MAX; tries++) {
       const { pin, record } = await this.#stored(id)
       const renewed = { ...pin, endsAtMs: this.#endOf(ttlMs) }
-      if (!(await replace(nameOf(id), record, encodePin(renewed)))) continue
+      if (!(await records.replace(nameOf(id), record, encodePin(renewed)))) continue
       this.#know(renewed)
       return renewed
     }
@@ -176,7 +176,7 @@ export class Pins {
 
   /** Unix milliseconds by the present clock. They change when the clock is set. */
   expiresAtMs({ endsAtMs }: Pin): number {
-    return physicalMs(this.#store.now()) - this.#store.steadyMs() + endsAtMs
+    return physicalMs(this.#store.now()) - this.#store.time.steadyMs() + endsAtMs
   }
 
   /**
@@ -272,7 +272,7 @@ export class Pins {
   }
 
   #endOf(ttlMs: number): number {
-    return this.#store.steadyMs() + ttlMs
+    return this.#store.time.steadyMs() + ttlMs
   }
 
   get #graceMs(): number {
@@ -280,7 +280,7 @@ export class Pins {
   }
 
   #isExpired({ endsAtMs }: Pin, graceMs = 0): boolean {
-    return endsAtMs + graceMs <= this.#store.steadyMs()
+    return endsAtMs + graceMs <= this.#store.time.steadyMs()
   }
 }
 

@@ -1,6 +1,7 @@
 import { afterKey } from '../bytes/key-range.js'
 import { locksOf, type Resolver } from '../coordinator/lock-resolver.js'
 import { isKvError } from '../errors/kv-error.js'
+import type { Attachments } from '../store/attachments.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -12,17 +13,20 @@ export type DeletionTried =
 
 /** Deletes the keys that are attached to grants of leases which are over. */
 export class KeyDeletion {
-  readonly #store: Pick<Store, 'attachments' | 'scanLock' | 'now'>
+  readonly #store: Pick<Store, 'scanLock' | 'now'>
+  readonly #attachments: Pick<Attachments, 'end'>
   readonly #resolver: Pick<Resolver, 'resolving' | 'resolve'>
   readonly #stop: AbortSignal
 
   /** @param stop ends all waits. */
   constructor(
-    store: Pick<Store, 'attachments' | 'scanLock' | 'now'>,
+    store: Pick<Store, 'scanLock' | 'now'>,
+    attachments: Pick<Attachments, 'end'>,
     resolver: Pick<Resolver, 'resolving' | 'resolve'>,
     stop: AbortSignal,
   ) {
     this.#store = store
+    this.#attachments = attachments
     this.#resolver = resolver
     this.#stop = stop
   }
@@ -54,7 +58,7 @@ export class KeyDeletion {
   }
 
   #end(fence: Timestamp, beside: readonly SystemWrite[], lockWaitMs: number): Promise<void> {
-    const end = () => this.#store.attachments.end(fence, beside)
+    const end = () => this.#attachments.end(fence, beside)
     return this.#resolver.resolving(lockWaitMs, end, this.#stop)
   }
 

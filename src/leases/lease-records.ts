@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { decodeSharedLease, encodeSharedLease } from '../percolator/codec/shared-lease.js'
 import type { SharedLease } from '../percolator/shared-lease.js'
-import type { Store } from '../store/store.js'
-import type { SystemName } from '../store/system-records.js'
+import type { SharedRecords, SystemName, SystemRecords } from '../store/system-records.js'
 
 const LEASES = 'lease/' satisfies SystemName
 /** Leases whose records this process remembers. */
@@ -19,12 +18,14 @@ export interface SeenLease {
 
 /** The records of leases that several servers change, each by one conditional write on what was seen. */
 export class LeaseRecords {
-  readonly #system: Store['system']
+  readonly #system: SystemRecords
+  readonly #shared: SharedRecords
   /** Grants in force, as this process has written them. The oldest is dropped first. */
   readonly #known = new Map<string, SeenLease>()
 
-  constructor({ system }: Pick<Store, 'system'>) {
+  constructor(system: SystemRecords, shared: SharedRecords) {
     this.#system = system
+    this.#shared = shared
   }
 
   async read(name: string): Promise<SeenLease> {
@@ -33,7 +34,7 @@ export class LeaseRecords {
 
   /** `leases[i]` is that of `names[i]`. */
   async many(names: readonly string[]): Promise<(SharedLease | undefined)[]> {
-    const records = (await this.#system.many?.(names.map((name): SystemName => `${LEASES}${name}`))) ?? []
+    const records = await this.#shared.many(names.map((name): SystemName => `${LEASES}${name}`))
     return names.map((_, i) => seen(records[i]).lease)
   }
 
@@ -48,9 +49,8 @@ export class LeaseRecords {
     prefix: string,
     after: string | undefined,
   ): AsyncGenerator<readonly (readonly [name: string, lease: SeenLease])[], void> {
-    const pages = this.#system.pages?.(`${LEASES}${prefix}`, after === undefined ? undefined : `${LEASES}${after}`)
-    if (pages === undefined) throw new Error('a shared store lists records in pages')
-    for await (const records of pages)
+    const above: SystemName | undefined = after === undefined ? undefined : `${LEASES}${after}`
+    for await (const records of this.#shared.pages(`${LEASES}${prefix}`, above))
       yield records.map(([record, bytes]) => [record.slice(LEASES.length), seen(bytes)] as const)
   }
 
@@ -70,7 +70,7 @@ export class LeaseRecords {
   async swap(name: string, before: SeenLease, lease: SharedLease | undefined): Promise<SeenLease | undefined> {
     const bytes = lease && encodeSharedLease(lease, randomBytes(NONCE_BYTES))
     this.#known.delete(name)
-    if ((await this.#system.replace?.(`${LEASES}${name}`, before.bytes, bytes)) !== true) return undefined
+    if (!(await this.#shared.replace(`${LEASES}${name}`, before.bytes, bytes))) return undefined
     const after = { lease, bytes }
     if (lease?.state === 'held') this.#remember(name, after)
     return after

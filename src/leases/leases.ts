@@ -9,6 +9,7 @@ import { fenceInForce } from '../percolator/actions/check-lease.js'
 import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
 import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
 import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
+import type { Attachments } from '../store/attachments.js'
 import type { Store } from '../store/store.js'
 import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
@@ -70,6 +71,7 @@ export interface OwnLeasesOptions extends LeasesOptions {
  */
 export class Leases implements ServerLeases {
   readonly #store: Store
+  readonly #attachments: Attachments
   readonly #options: OwnLeasesOptions
   readonly #slots = new SortedMap<Slot>()
   readonly #owned: OwnedNames
@@ -95,18 +97,21 @@ export class Leases implements ServerLeases {
   #looksOn = false
   #isClosed = false
 
-  private constructor(store: Store, options: OwnLeasesOptions) {
+  private constructor(store: Store, attachments: Attachments, options: OwnLeasesOptions) {
     this.#store = store
+    this.#attachments = attachments
     this.#options = options
     this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#slots.has(name))
-    this.#deletion = new KeyDeletion(store, options.resolver, this.#stop.signal)
+    this.#deletion = new KeyDeletion(store, attachments, options.resolver, this.#stop.signal)
     store.leases.listen({ fenceOf: (name) => this.#fenceOf(this.#slots.get(name)) })
   }
 
   /** Call this before anything is committed: until then every lease counts as free. */
   static async open(store: Store, options: OwnLeasesOptions): Promise<Leases> {
-    const leases = new Leases(store, options)
-    const orphans = new Set(store.restoring === undefined ? await store.attachments.load() : [])
+    const { attachments } = store
+    if (attachments === undefined) throw new Error(`several servers grant the leases of the store ${store.name}`)
+    const leases = new Leases(store, attachments, options)
+    const orphans = new Set(store.upkeep.restoring === undefined ? await attachments.load() : [])
     for (const [record, value] of await store.system.list(LEASES)) {
       const slot = leases.#open(record.slice(LEASES.length))
       const lease = decodeLease(value)
@@ -137,7 +142,7 @@ export class Leases implements ServerLeases {
   summary(): LeasesSummary {
     // Nobody may have noticed yet that some terms have ended.
     let held = this.#byEnd.size
-    const nowMs = this.#store.elapsedMs()
+    const nowMs = this.#store.time.elapsedMs()
     for (const { rank } of this.#byEnd.ascending()) {
       if (rank > nowMs) break
       held--
@@ -204,7 +209,7 @@ export class Leases implements ServerLeases {
     if (slot.writing === undefined && isFirst && this.#judged(slot, asking, waitMs === 0)) return
     if (waitMs > 0 && this.#isClosed) throw closing()
     if (this.#waiting.size >= WAITING_MAX) throw tooManyWait(WAITING_MAX)
-    const nowMs = this.#store.elapsedMs()
+    const nowMs = this.#store.time.elapsedMs()
     this.#waiting.add(slot.queue, asking, nowMs + waitMs)
     // One more who waits changes nothing for the others. But nobody may have noticed yet that the lease is free.
     if (this.#heldOf(slot) === undefined && nowMs >= slot.endsAgainAtMs) this.#advance(slot)
@@ -243,7 +248,7 @@ export class Leases implements ServerLeases {
 
   /** The keys of the last grant come first. @returns false: the request has to wait for their end. */
   #isRefused(slot: Slot, ended: StoredLease, { reject }: Asking, isOver: boolean): boolean {
-    if (this.#store.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended.fence))
+    if (this.#store.time.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended.fence))
     else if (isOver) {
       reject(keysAreLocked(slot.name, ended.holder, physicalMs(this.#store.now())))
       return true
@@ -295,7 +300,7 @@ export class Leases implements ServerLeases {
     const lease = slot?.lease
     return lease === undefined
       ? 0
-      : fenceInForce({ fence: lease.fence, endsAtMs: slot?.rank ?? 0 }, this.#store.elapsedMs())
+      : fenceInForce({ fence: lease.fence, endsAtMs: slot?.rank ?? 0 }, this.#store.time.elapsedMs())
   }
 
   /** The grant in force. */
@@ -312,7 +317,7 @@ export class Leases implements ServerLeases {
   }
 
   #extend(slot: Slot, graceMs = 0): void {
-    const endsAtMs = this.#store.elapsedMs() + (slot.lease?.ttlMs ?? 0) + graceMs
+    const endsAtMs = this.#store.time.elapsedMs() + (slot.lease?.ttlMs ?? 0) + graceMs
     this.#byEnd.set(slot, slot.place === -1 ? endsAtMs : Math.max(endsAtMs, slot.rank))
   }
 
@@ -326,7 +331,7 @@ export class Leases implements ServerLeases {
   #free(slot: Slot, end: 'released' | 'ranOut' = 'ranOut'): void {
     if (slot.lease !== undefined) {
       this.#counts[end]++
-      if (this.#store.attachments.has(slot.lease.fence)) slot.ended = slot.lease
+      if (this.#attachments.has(slot.lease.fence)) slot.ended = slot.lease
     }
     slot.lease = undefined
     this.#byEnd.delete(slot)
@@ -411,7 +416,7 @@ export class Leases implements ServerLeases {
       } finally {
         if (slot.ended !== undefined) {
           slot.endsAgainMs = Math.min(END_AGAIN_MS_MAX, Math.max(END_AGAIN_MS_FIRST, 2 * slot.endsAgainMs))
-          slot.endsAgainAtMs = this.#store.elapsedMs() + slot.endsAgainMs
+          slot.endsAgainAtMs = this.#store.time.elapsedMs() + slot.endsAgainMs
         }
       }
     })
@@ -434,7 +439,7 @@ export class Leases implements ServerLeases {
   #wasReleased(slot: Slot, lease: StoredLease): void {
     slot.hasRecord = true
     slot.storedTtlMs = lease.ttlMs
-    if (this.#store.attachments.has(lease.fence)) slot.ended = lease
+    if (this.#attachments.has(lease.fence)) slot.ended = lease
     this.#advance(slot)
   }
 
@@ -481,7 +486,7 @@ export class Leases implements ServerLeases {
   // ---- Time
 
   look(): void {
-    const nowMs = this.#store.elapsedMs()
+    const nowMs = this.#store.time.elapsedMs()
     let ended = 0
     for (; ended < ENDED_TOGETHER_MAX; ended++) {
       const { first } = this.#byEnd
@@ -516,7 +521,7 @@ export class Leases implements ServerLeases {
   /** Each on its own, so that none waits for the locks of another. */
   #endSome(): void {
     if (this.#isClosed) return
-    const nowMs = this.#store.elapsedMs()
+    const nowMs = this.#store.time.elapsedMs()
     while (this.#ending.size < ENDING_MAX) {
       const { first } = this.#toEnd
       if (first === undefined || first.rank > nowMs) return
@@ -532,7 +537,7 @@ export class Leases implements ServerLeases {
     for (const slot of this.#over) if (slots.push(slot) === REMOVED_TOGETHER_MAX) break
     this.#removing = this.#erase(slots)
       .catch((error: unknown) => {
-        this.#removesAtMs = this.#store.elapsedMs() + REMOVE_AGAIN_MS
+        this.#removesAtMs = this.#store.time.elapsedMs() + REMOVE_AGAIN_MS
         if (!(error instanceof KvError)) this.#options.onError(error)
       })
       .finally(() => {
@@ -549,7 +554,7 @@ export class Leases implements ServerLeases {
       (ms) => ms !== undefined,
     )
     if (times.length === 0) return
-    const nowMs = this.#store.elapsedMs()
+    const nowMs = this.#store.time.elapsedMs()
     const atMs = Math.min(Math.max(Math.min(...times), nowMs), nowMs + LOOK_MS_MAX)
     if (this.#timer !== undefined && this.#timerAtMs <= atMs) return
     clearTimeout(this.#timer)
@@ -573,7 +578,7 @@ export class Leases implements ServerLeases {
 
   /** Unix milliseconds by the present clock. They change when that is set. */
   #expiresAtMs(rank: number): number {
-    return Math.ceil(physicalMs(this.#store.now()) + rank - this.#store.elapsedMs())
+    return Math.ceil(physicalMs(this.#store.now()) + rank - this.#store.time.elapsedMs())
   }
 
   #otherFence(slot: Slot): KvError<'precondition_failed'> {

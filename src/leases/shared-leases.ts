@@ -8,7 +8,7 @@ import { leaseLost, requireHolder, requireLeaseName } from '../percolator/lease.
 import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
 import type { LeaseRider } from '../percolator/riders.js'
 import { freeSince, grant, hasKeysToEnd, heldAt, renewal, type SharedLease } from '../percolator/shared-lease.js'
-import type { Store } from '../store/store.js'
+import type { SharedParts, Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { EndedKeys } from './ended-keys.js'
 import { judgePut } from './judge-put.js'
@@ -75,6 +75,7 @@ interface Look extends SeenLease {
  */
 export class SharedLeases implements ServerLeases {
   readonly #store: Store
+  readonly #shared: SharedParts
   readonly #options: SharedLeasesOptions
   readonly #records: LeaseRecords
   readonly #keys: EndedKeys
@@ -97,11 +98,12 @@ export class SharedLeases implements ServerLeases {
   #walking: Promise<void> | undefined
   #isClosed = false
 
-  constructor(store: Store, options: SharedLeasesOptions) {
+  constructor(store: Store, shared: SharedParts, options: SharedLeasesOptions) {
     this.#store = store
+    this.#shared = shared
     this.#options = options
     this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#names.has(name))
-    this.#records = new LeaseRecords(store)
+    this.#records = new LeaseRecords(store.system, shared.records)
     this.#keys = new EndedKeys(store, options.coordinator)
     store.leases.listen({
       fenceOf: () => {
@@ -245,7 +247,7 @@ export class SharedLeases implements ServerLeases {
     if (waitMs > 0 && this.#isClosed) throw closing()
     if (this.#waiting.size >= WAITING_MAX) throw tooManyWait(WAITING_MAX)
     const lease = this.#waited.get(name) ?? new WaitedLease(name)
-    this.#waiting.add(lease.queue, asking, this.#store.elapsedMs() + waitMs)
+    this.#waiting.add(lease.queue, asking, this.#store.time.elapsedMs() + waitMs)
     this.#waited.set(name, lease)
     lease.ask()
     if (!lease.isAttended) void this.#attend(lease)
@@ -430,7 +432,7 @@ export class SharedLeases implements ServerLeases {
   async #requireRoom(): Promise<void> {
     const { leasesMax } = this.#options.limits
     const isFull = (): boolean => this.#found.records >= leasesMax
-    if (isFull() && this.#store.elapsedMs() - this.#found.atMs >= COUNT_AGAIN_MS)
+    if (isFull() && this.#store.time.elapsedMs() - this.#found.atMs >= COUNT_AGAIN_MS)
       this.#count(await this.#records.list(''), await this.#now())
     if (isFull()) throw tooManyLeases(leasesMax)
   }
@@ -442,7 +444,7 @@ export class SharedLeases implements ServerLeases {
       if (heldAt(lease, nowTs) !== undefined) held++
       else if (hasKeysToEnd(lease)) ending++
     }
-    Object.assign(this.#found, { held, ending, records: records.size, atMs: this.#store.elapsedMs() })
+    Object.assign(this.#found, { held, ending, records: records.size, atMs: this.#store.time.elapsedMs() })
     this.#names = new Set(records.keys())
   }
 
@@ -470,7 +472,7 @@ export class SharedLeases implements ServerLeases {
   async #endAll(): Promise<number> {
     const isForOrphans = this.#walks++ % WALKS_TO_ORPHANS === 0
     // Before the records: a grant has its record before keys are attached to it.
-    const orphans = new Set(isForOrphans ? await this.#store.attachments.load() : [])
+    const orphans = new Set(isForOrphans ? await this.#shared.attachedFences() : [])
     const nowTs = await this.#now()
     const records = await this.#records.list('')
     this.#count(records, nowTs)
@@ -508,7 +510,7 @@ export class SharedLeases implements ServerLeases {
   }
 
   #endWaits(): void {
-    const over = this.#waiting.endedBy(this.#store.elapsedMs(), WAITING_MAX)
+    const over = this.#waiting.endedBy(this.#store.time.elapsedMs(), WAITING_MAX)
     for (const { name } of over) this.#waited.get(name)?.ask()
     this.#schedule()
   }
@@ -516,7 +518,7 @@ export class SharedLeases implements ServerLeases {
   #schedule(): void {
     const nextMs = this.#waiting.nextMs
     if (nextMs === undefined || this.#isClosed) return
-    const nowMs = this.#store.elapsedMs()
+    const nowMs = this.#store.time.elapsedMs()
     const atMs = Math.min(Math.max(nextMs, nowMs), nowMs + LOOK_MS_MAX)
     if (this.#timer !== undefined && this.#timerAtMs <= atMs) return
     clearTimeout(this.#timer)

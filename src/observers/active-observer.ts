@@ -162,7 +162,7 @@ export class ActiveObserver {
           for (const { key, entry, failure } of cells) {
             if (failure === undefined || changed.has(keyText(key))) continue
             if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
-            this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.steadyMs())
+            this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.time.steadyMs())
           }
         } finally {
           // Not before: a cell that changes once it has been read may change before this goes on.
@@ -319,7 +319,7 @@ export class ActiveObserver {
       if (!this.#dispatcher.fenced(claim, first + i)) return false
       const { changeTs } = claim.cell.entry
       if (changeTs <= claim.fence) return true
-      const aheadMs = Math.max(1, physicalMs(changeTs) + 1 - physicalMs(store.clock()))
+      const aheadMs = Math.max(1, physicalMs(changeTs) + 1 - physicalMs(store.time.clock()))
       this.#dispatcher.release(claim, this.#nowMs() + aheadMs)
       return false
     })
@@ -467,7 +467,7 @@ export class ActiveObserver {
   // ---- Time
 
   #nowMs(): number {
-    return this.#sources.store.steadyMs()
+    return this.#sources.store.time.steadyMs()
   }
 
   #seen(worker: string): void {

@@ -1,6 +1,7 @@
 import { KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
 import { asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
+import type { ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
@@ -15,7 +16,8 @@ const WAIT_MS = 10
 const CURSOR: SystemName = 'expiry/cursor'
 
 export interface ExpiryMarksSources {
-  readonly store: Pick<Store, 'cells' | 'changes' | 'system' | 'clock' | 'readTs'>
+  readonly store: Pick<Store, 'cells' | 'system' | 'time' | 'readTs'>
+  readonly log: ChangeLog
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
@@ -58,13 +60,13 @@ export class ExpiryMarks {
   }
 
   #look(): void {
-    const { store, onError } = this.#sources
+    const { store, log, onError } = this.#sources
     const { oldest } = store.cells
     if (oldest === undefined) {
       this.#rest()
       return
     }
-    if (this.#isLooking || !store.changes.mayExpire(Math.max(this.#cursor ?? 0, oldest), store.clock())) return
+    if (this.#isLooking || !log.mayExpire(Math.max(this.#cursor ?? 0, oldest), store.time.clock())) return
     this.#isLooking = true
     this.#alone(() => this.#advance())
       .catch((error) => {
@@ -83,12 +85,12 @@ export class ExpiryMarks {
 
   /** Marks what has expired up to now, as far as no lock is in the way. @throws KvError `storage_unavailable` */
   async #advance(): Promise<void> {
-    const { store } = this.#sources
+    const { store, log } = this.#sources
     const since = await this.#begin()
     if (since === undefined) return
-    await store.changes.begin()
+    await log.begin()
     await store.readTs()
-    await this.#markUpTo(since, store.changes.resolve(), () => this.#isClosed)
+    await this.#markUpTo(since, log.resolve(), () => this.#isClosed)
   }
 
   /**
@@ -102,13 +104,13 @@ export class ExpiryMarks {
   }
 
   async #passTo(safePoint: Timestamp): Promise<void> {
-    const { store } = this.#sources
+    const { store, log } = this.#sources
     const since = await this.#begin()
-    if (since === undefined || !store.changes.mayExpire(since, safePoint)) return
-    await store.changes.begin()
+    if (since === undefined || !log.mayExpire(since, safePoint)) return
+    await log.begin()
     for (let waitedMs = 0; ; waitedMs += WAIT_MS) {
       await store.readTs()
-      const resolved = store.changes.resolve()
+      const resolved = log.resolve()
       // A transaction that began at the safe point commits above it.
       if (resolved >= safePoint - 1) return this.#markUpTo(since, Math.max(resolved, safePoint))
       if (waitedMs >= WAIT_MS_MAX)
@@ -131,8 +133,9 @@ export class ExpiryMarks {
   /** @param upTo nothing commits at or below it any more. @param isOver ends it early. */
   async #markUpTo(since: Timestamp, upTo: Timestamp, isOver = (): boolean => false): Promise<void> {
     if (upTo <= since) return
-    const { cells, changes } = this.#sources.store
-    for await (const page of changes.expiries(since, upTo, {
+    const { log, store } = this.#sources
+    const { cells } = store
+    for await (const page of log.expiries(since, upTo, {
       isWanted: (key) => cells.observes(key),
       isLenient: true,
     })) {

@@ -21,6 +21,7 @@ import type {
   Release,
 } from '../percolator/observers-api.js'
 import type { CellListener } from '../store/cells.js'
+import { requireLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
@@ -96,7 +97,7 @@ export class Observers implements ObserversHome {
     this.#store = store
     this.#options = options
     this.#sources = { store, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
-    this.expiryMarks = new ExpiryMarks({ store, onError })
+    this.expiryMarks = new ExpiryMarks({ store, log: requireLog(store), onError })
   }
 
   /** Call this before anything is committed: commits mark the cells of registered observers only. */
@@ -193,13 +194,6 @@ export class Observers implements ObserversHome {
   ): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
     const asked: Asked = { name, range, keyRange: observedRangeOf(range), options: optionsOf(given) }
     return this.#changing(name, async () => {
-      const { name: store, capabilities } = this.#store
-      if (!capabilities.onePhaseCommit)
-        throw new KvError(
-          'not_supported',
-          `the store ${store} has no observers, because it cannot commit in one phase`,
-          {},
-        )
       const present = this.#byName.get(name)
       if (present === undefined) return { state: await (await this.#create(asked, backfill)).state(), isNew: true }
       if (!isSameRange(present.range, asked.keyRange)) {

@@ -7,6 +7,7 @@ import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percola
 import { type SharedObserver as Registered, uncovered } from '../percolator/shared-cell.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
+import type { SharedRecords } from '../store/system-records.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { nameOfBackfill } from './registration.js'
 import { notification } from './shared-riders.js'
@@ -19,6 +20,7 @@ const LEASE_MS = 10_000
 export interface SharedBackfillSources {
   readonly store: Store
   readonly cells: SharedCells
+  readonly records: SharedRecords
   readonly resolver: LockResolver
   /** Commits a transaction of one row. */
   readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
@@ -60,19 +62,19 @@ export async function backfillShared(
   observer: Registered,
   isHeld: () => boolean,
 ): Promise<void> {
-  const { store, cells, resolver, commit, random } = sources
+  const { store, cells, records, resolver, commit, random } = sources
   const { system } = store
   const record = nameOfBackfill(name)
   const progress = (after: Uint8Array | undefined, untilMs: number): Buffer =>
     encodeProgress({ id: observer.id, after, untilMs }, Math.floor(random() * 2 ** 48))
   let held = await system.get(record)
-  if (held === undefined || system.replace === undefined) return
+  if (held === undefined) return
   let { id, after, untilMs } = decodeProgress(held)
-  if (id !== observer.id || untilMs > physicalMs(store.clock())) return
+  if (id !== observer.id || untilMs > physicalMs(store.time.clock())) return
   for (let isWhole = false; !isWhole; ) {
     const isGoingOn = isHeld()
-    const next = progress(after, isGoingOn ? physicalMs(store.clock()) + LEASE_MS : 0)
-    if (!(await system.replace(record, held, next)) || !isGoingOn) return
+    const next = progress(after, isGoingOn ? physicalMs(store.time.clock()) + LEASE_MS : 0)
+    if (!(await records.replace(record, held, next)) || !isGoingOn) return
     held = next
     const ts = await store.readTs()
     const reader = new SnapshotReader(store, resolver, ts, { lockWaitMs: LOCK_WAIT_MS_DEFAULT })

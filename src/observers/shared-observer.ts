@@ -166,7 +166,7 @@ export class SharedObserver {
   async claim(order: ClaimOrder): Promise<Notification[]> {
     const { store } = this.#sources
     this.#seen(order.worker)
-    const untilMs = store.elapsedMs() + order.waitMs
+    const untilMs = store.time.elapsedMs() + order.waitMs
     for (let pollMs = POLL_MS_MIN; ; pollMs = Math.min(POLL_MS_MAX, pollMs * 1.5)) {
       if (this.#ended?.error !== undefined) throw this.#ended.error
       if (this.#ended !== undefined || this.#stored.isPaused) return []
@@ -176,7 +176,7 @@ export class SharedObserver {
         await this.release(found)
         return []
       }
-      const leftMs = untilMs - store.elapsedMs()
+      const leftMs = untilMs - store.time.elapsedMs()
       if (found.length > 0 || leftMs <= 0) return found
       const signal = signalOf(order.signal)
       if (signal?.aborted) return []
@@ -229,7 +229,7 @@ export class SharedObserver {
   /** @param isNow the round has to begin after this call. @returns false when a whole round has found nothing. */
   async #fill(isNow: boolean): Promise<boolean> {
     if (isNow && this.#filling !== undefined && (await this.#filling)) return true
-    if (!isNow && this.#sources.store.elapsedMs() - this.#emptyMs < EMPTY_MS) return false
+    if (!isNow && this.#sources.store.time.elapsedMs() - this.#emptyMs < EMPTY_MS) return false
     this.#filling ??= this.#walk().finally(() => {
       this.#filling = undefined
     })
@@ -243,7 +243,7 @@ export class SharedObserver {
     if (!this.#hasPlace) await this.#takePlace()
     for (let isLastRound = this.#place === undefined; ; ) {
       const page = await cells.hinted(this.id, { after: this.#place, limit: PAGE })
-      const nowMs = physicalMs(store.clock())
+      const nowMs = physicalMs(store.time.clock())
       const free = page.filter((cell) => this.#isFree(cell, nowMs))
       const isEnd = page.length < PAGE
       this.#place = isEnd ? undefined : page.at(-1)?.key
@@ -252,7 +252,7 @@ export class SharedObserver {
         return true
       }
       if (isEnd && isLastRound) {
-        if (wakes === this.#wakes) this.#emptyMs = store.elapsedMs()
+        if (wakes === this.#wakes) this.#emptyMs = store.time.elapsedMs()
         return false
       }
       isLastRound ||= isEnd
@@ -276,9 +276,9 @@ export class SharedObserver {
 
   async #hintDue(): Promise<void> {
     const { store, cells } = this.#sources
-    if (store.elapsedMs() - this.#dueMs < DUE_MS) return
-    this.#dueMs = store.elapsedMs()
-    await cells.hintDue(this.id, store.clock())
+    if (store.time.elapsedMs() - this.#dueMs < DUE_MS) return
+    this.#dueMs = store.time.elapsedMs()
+    await cells.hintDue(this.id, store.time.clock())
   }
 
   #isFree({ key, claim }: HintedCell, nowMs: number): boolean {
@@ -289,7 +289,7 @@ export class SharedObserver {
     if (isClaimed && !isOver) return false
     const restsUntil = this.#resting.get(text)
     if (restsUntil === undefined) return true
-    if (restsUntil > this.#sources.store.elapsedMs()) return false
+    if (restsUntil > this.#sources.store.time.elapsedMs()) return false
     this.#resting.delete(text)
     return true
   }
@@ -328,7 +328,7 @@ export class SharedObserver {
 
   #rest(key: Uint8Array): void {
     if (this.#resting.size >= RESTING_MAX) this.#resting.clear()
-    this.#resting.set(keyText(key), this.#sources.store.elapsedMs() + REST_MS)
+    this.#resting.set(keyText(key), this.#sources.store.time.elapsedMs() + REST_MS)
   }
 
   /** @returns a notification when the cell was claimed. */
@@ -513,7 +513,7 @@ export class SharedObserver {
 
   #seen(worker: string): void {
     const { store } = this.#sources
-    this.#workers.seen(worker, store.elapsedMs(), physicalMs(store.now()))
+    this.#workers.seen(worker, store.time.elapsedMs(), physicalMs(store.now()))
   }
 
   async state(): Promise<ObserverState> {
@@ -532,7 +532,7 @@ export class SharedObserver {
       ...this.summary,
       acks: this.acks,
       conflicts: this.conflicts,
-      workers: this.#workers.list(claimedBy, this.#sources.store.elapsedMs()),
+      workers: this.#workers.list(claimedBy, this.#sources.store.time.elapsedMs()),
     }
   }
 
@@ -540,7 +540,7 @@ export class SharedObserver {
   get summary() {
     const { pending, claimed, delayed, parked, oldest } = this.#counts
     const { store } = this.#sources
-    if (store.elapsedMs() - this.#countedMs > FRESH_MS)
+    if (store.time.elapsedMs() - this.#countedMs > FRESH_MS)
       this.#counting ??= this.#count()
         .catch(() => {})
         .finally(() => {
@@ -554,8 +554,8 @@ export class SharedObserver {
     const { cells, store } = this.#sources
     let [pending, claimed, delayed, parked, oldest] = [0, 0, 0, 0, 0]
     const claimedBy = new Map<string, number>()
-    this.#countedMs = store.elapsedMs()
-    const nowMs = physicalMs(store.clock())
+    this.#countedMs = store.time.elapsedMs()
+    const nowMs = physicalMs(store.time.clock())
     for (let after: Uint8Array | undefined; pending < COUNTED_MAX; ) {
       const page = await cells.hinted(this.id, { after, limit: PAGE })
       for (const { hint, claim } of page) {
@@ -583,7 +583,7 @@ export class SharedObserver {
   /** Those of the keys that are parked. */
   async parkedOf(keys: readonly Uint8Array[]): Promise<SharedCell[]> {
     const { cells, store } = this.#sources
-    const now = store.clock()
+    const now = store.time.clock()
     return (await cells.look(this.id, keys, now)).filter((cell) => isParkedCell(cell, this.#observer, now))
   }
 }

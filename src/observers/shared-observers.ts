@@ -26,7 +26,8 @@ import type {
 } from '../percolator/observers-api.js'
 import type { SharedObserver as Registered } from '../percolator/shared-cell.js'
 import type { SharedCells } from '../store/shared-cells.js'
-import type { Store } from '../store/store.js'
+import type { SharedParts, Store } from '../store/store.js'
+import type { SharedRecords } from '../store/system-records.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { claimOrder, leaseMs } from './claim-order.js'
 import { distinctKeys } from './distinct-keys.js'
@@ -71,6 +72,7 @@ export interface SharedObserversOptions extends Omit<ObserversOptions, 'sizes'> 
 export class SharedObservers implements ObserversHome {
   readonly #store: Store
   readonly #cells: SharedCells
+  readonly #records: SharedRecords
   readonly #options: SharedObserversOptions
   readonly #resolver: LockResolver
   readonly #random: () => number
@@ -83,9 +85,10 @@ export class SharedObservers implements ObserversHome {
   readonly #end = new AbortController()
   readonly rides: Rides
 
-  private constructor(store: Store, cells: SharedCells, options: SharedObserversOptions) {
+  private constructor(store: Store, { cells, records }: SharedParts, options: SharedObserversOptions) {
     this.#store = store
     this.#cells = cells
+    this.#records = records
     this.#options = options
     this.#random = options.random ?? Math.random
     this.#resolver = new LockResolver(store)
@@ -107,8 +110,9 @@ export class SharedObservers implements ObserversHome {
     }
   }
 
-  static async open(store: Store, cells: SharedCells, options: SharedObserversOptions): Promise<SharedObservers> {
-    const observers = new SharedObservers(store, cells, options)
+  static async open(store: Store, shared: SharedParts, options: SharedObserversOptions): Promise<SharedObservers> {
+    const observers = new SharedObservers(store, shared, options)
+    const { cells } = shared
     cells.listen((id) => observers.#byId.get(id)?.wake())
     await cells.follow(() => observers.#load())
     observers.#sweep()
@@ -118,7 +122,7 @@ export class SharedObservers implements ObserversHome {
   // ---- What is registered
 
   async #load(): Promise<readonly Registered[]> {
-    const beganMs = this.#store.elapsedMs()
+    const beganMs = this.#store.time.elapsedMs()
     const records = await this.#store.system.list(REGISTRATIONS)
     const found: Registered[] = []
     const ids = new Set<Timestamp>()
@@ -158,7 +162,7 @@ export class SharedObservers implements ObserversHome {
   }
 
   learn(names: readonly string[]): undefined | Promise<void> {
-    const isOld = this.#store.elapsedMs() - this.#knownMs > KNOWN_MS
+    const isOld = this.#store.time.elapsedMs() - this.#knownMs > KNOWN_MS
     if (!isOld && names.every((name) => this.#byName.has(name))) return undefined
     return this.#cells.refresh()
   }
@@ -196,7 +200,7 @@ export class SharedObservers implements ObserversHome {
       isNew = present === undefined || present.sinceTs === 0
       const stored = { id, name, range, options, sinceTs: present?.sinceTs ?? 0, isPaused }
       if (backfill) await this.#want(name, id)
-      isDone = await this.#replace(record, before, encodeObserver(stored))
+      isDone = await this.#records.replace(record, before, encodeObserver(stored))
     }
     if (isNew) await this.#takeEffect(name)
     await this.#cells.refresh()
@@ -212,7 +216,10 @@ export class SharedObservers implements ObserversHome {
       if (before === undefined) throw noSuchObserver(name)
       const stored = decodeObserver(name, before)
       const sinceTs = stored.sinceTs || ts + timestampFromMs(this.#cells.registeringMs)
-      if (stored.sinceTs === 0 && !(await this.#replace(record, before, encodeObserver({ ...stored, sinceTs }))))
+      if (
+        stored.sinceTs === 0 &&
+        !(await this.#records.replace(record, before, encodeObserver({ ...stored, sinceTs })))
+      )
         continue
       for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
         await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), signal)
@@ -222,7 +229,7 @@ export class SharedObservers implements ObserversHome {
 
   /** What is notified below its since_ts would not count. */
   async #inForce({ observer }: SharedObserver, signal?: AbortSignal): Promise<void> {
-    if (observer.sinceTs >= this.#store.nextTsMin) await this.#takeEffect(observer.name, signal)
+    if (observer.sinceTs >= this.#store.time.nextTsMin) await this.#takeEffect(observer.name, signal)
   }
 
   /** @throws KvError `storage_unavailable` when the server stops, and the reason of the caller's signal */
@@ -240,12 +247,6 @@ export class SharedObservers implements ObserversHome {
     let count = 0
     for (const record of records.keys()) if (!isBackfillRecord(record)) count++
     if (count >= observersMax) throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
-  }
-
-  #replace(record: ReturnType<typeof nameOfRecord>, before: Uint8Array | undefined, value: Uint8Array) {
-    const { replace } = this.#store.system
-    if (replace === undefined) throw new Error('a shared store replaces records')
-    return replace.call(this.#store.system, record, before, value)
   }
 
   async get(name: string): Promise<ObserverState> {
@@ -311,7 +312,7 @@ export class SharedObservers implements ObserversHome {
       if (before === undefined) throw noSuchObserver(name)
       const stored = decodeObserver(name, before)
       if (stored.isPaused === isPaused) break
-      if (await this.#replace(record, before, encodeObserver({ ...stored, isPaused }))) break
+      if (await this.#records.replace(record, before, encodeObserver({ ...stored, isPaused }))) break
     }
     await this.#cells.refresh()
     return this.#find(name).state()
@@ -331,10 +332,13 @@ export class SharedObservers implements ObserversHome {
     const progress = record && decodeProgress(record)
     const { id } = observer
     observer.isBackfilling = progress?.id === id
-    const isFree = progress?.id === id && progress.untilMs <= physicalMs(this.#store.clock())
+    const isFree = progress?.id === id && progress.untilMs <= physicalMs(this.#store.time.clock())
     if (!isFree || observer.stored.isPaused || this.#backfilling.has(id) || this.#end.signal.aborted) return
     this.#backfilling.add(id)
-    const sources = { store: this.#store, cells: this.#cells, resolver: this.#resolver, random: this.#random }
+    const sources = {
+      ...{ store: this.#store, cells: this.#cells, records: this.#records },
+      ...{ resolver: this.#resolver, random: this.#random },
+    }
     const commit: SharedBackfillSources['commit'] = (mutationAt) => this.#commit(mutationAt)
     const isHeld = (): boolean => !this.#end.signal.aborted && this.#byId.get(id)?.stored.isPaused === false
     this.#inBackground(async () => {

@@ -62,7 +62,7 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
   let committedAt: Timestamp | undefined
   for (const one of toMake) {
     const { cell, observer, seen, rider } = one
-    const all = uncovered(cell, observer, TIMESTAMP_MAX, sources.store.clock())
+    const all = uncovered(cell, observer, TIMESTAMP_MAX, sources.store.time.clock())
     const covered = uncovered(cell, observer, seen)
     const outcome = acknowledge(
       { rider, seen, startTs, commitTs: startTs },
@@ -150,7 +150,7 @@ async function lookedAt(
     const cell = `${name} ${keyText(key)}`
     if (names.has(cell)) throw invalid('riders', `${name}: ${printKey(key)} is acknowledged twice`)
     names.add(cell)
-    if (fence > store.clock()) throw invalid('riders', `the fence ${fence} is in the future`)
+    if (fence > store.time.clock()) throw invalid('riders', `the fence ${fence} is in the future`)
     const seen = riders.seesFence ? fence : startTs
     const text = `${observer.id} ${seen}`
     const group = groups.get(text) ?? { observer, seen, riders: [] }
@@ -207,7 +207,7 @@ async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[]
         part.map(({ rider }) => rider.key),
         startTs,
       )
-      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as SharedCell, store.clock())))
+      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as SharedCell, store.time.clock())))
     }
 }
 

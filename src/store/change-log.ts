@@ -1,4 +1,5 @@
 import type { KeyRange } from '../bytes/key-range.js'
+import { KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import type { Change, ExpiryChange, LoggedChange } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
@@ -74,16 +75,6 @@ export interface ChangeLog {
 
   /** Tells of changes from this turn of the event loop on. @returns ends it. */
   listen(listener: ChangeListener): () => void
-  /** For a store whose processes do not see each other's commits: looks at these keys now and then. @returns ends it. */
-  watchKeys?(listener: KeyListener): () => void
-}
-
-/** Must not throw. */
-export interface KeyListener {
-  /** The keys that are to be looked at, at this moment. */
-  keys(): Iterable<Uint8Array>
-  /** The key may have changed since it was told of, or is looked at for the first time. */
-  changed(key: Uint8Array): void
 }
 
 /** Must not throw. */
@@ -96,4 +87,19 @@ export interface ChangeListener {
   settled(changes: readonly LoggedChange[]): void
   /** The database was opened again after a failed write: changes that nobody was told of may have landed. */
   reloaded(): void
+}
+
+/** Must not throw. A store whose processes do not see each other's commits looks at the keys now and then, and tells by `changed`. */
+export interface KeyWatcher extends ChangeListener {
+  /** The keys that are to be looked at, at this moment. */
+  keys(): Iterable<Uint8Array>
+  /** The key may have changed since it was told of, or is looked at for the first time. */
+  changed(key: Uint8Array): void
+}
+
+/** @throws KvError `not_supported` */
+export function requireLog({ name, log }: { readonly name: string; readonly log: ChangeLog | undefined }): ChangeLog {
+  if (log !== undefined) return log
+  const detail = `the store ${name} keeps no log of changes, because no server sees the commits of all: it has no feed`
+  throw new KvError('not_supported', detail, {})
 }

@@ -15,13 +15,14 @@ import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 import type { Attachments } from './attachments.js'
 import type { Cells } from './cells.js'
-import type { ChangeLog } from './change-log.js'
+import type { ChangeLog, KeyWatcher } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
 import type { Pace } from './pace.js'
 import type { SharedCells } from './shared-cells.js'
-import type { Beside, SystemRecords } from './system-records.js'
+import type { Beside, SharedRecords, SystemRecords } from './system-records.js'
+import type { TimeSource } from './time-source.js'
 
 /** The backup that is being restored. */
 export interface RestoreSource {
@@ -39,8 +40,8 @@ export interface RestoreProgress extends RestoreSource {
   readonly bytes: number
 }
 
-/** The parts of the contract in which stores differ. `/v1/status` shows them. */
-export interface Capabilities {
+/** What stores have or lack. A feature asks once, at its door. `/v1/status` shows them as `capabilities`. */
+export interface Traits {
   /**
    * The store can grant `tryOnePc`. Without it, the request is an ordinary prewrite, and the answer has no timestamp.
    */
@@ -73,7 +74,7 @@ export type PrewriteNow = (
 ) => boolean
 
 /** What a store has asked a table over the network for since the process has started. */
-export interface TableCalls {
+interface TableCalls {
   /** Tries of calls, by kind. `change`: of one row, on a condition; `put`: without one. */
   readonly calls: { readonly read: number; readonly change: number; readonly put: number; readonly remove: number }
   /** Changes that were refused, because the row was not as it had been read. */
@@ -92,57 +93,112 @@ export interface DiskSpace {
   readonly bytes: number
 }
 
-/** A store: the Percolator calls, and the calls that the server itself needs. Optional members depend on the store. */
-export interface Store extends PercolatorApi {
-  /** Shown by `/v1/status`. */
-  readonly name: string
-  readonly capabilities: Capabilities
-  /** Reads below it are refused; 0 before the first collection. */
-  readonly safePoint: Timestamp
-  /** Number of present locks, including those of requests in flight. Requires the capability `lockCount`. */
-  readonly lockCount?: number
-  /** start_ts of the oldest of the locks that have stood longest; undefined where none stands. Requires the capability `lockCount`. */
-  readonly oldestLockTs?: Timestamp | undefined
-  /** Transactions that wait for pessimistic locks, at most `limit` of the waits. Absent where nobody waits in the store. */
-  lockWaits?(limit: number): readonly WaitForEntry[]
-  /** Batches that wait for the disk, including those being written. */
-  readonly writeQueue?: { readonly batches: number; readonly bytes: number }
+/** The locks that stand, those of requests in flight too. */
+export interface StandingLocks {
+  readonly count: number
+  /** start_ts of the oldest of those that have stood longest; undefined where none stands. */
+  readonly oldestTs: Timestamp | undefined
+}
+
+/** What metrics tell of a store, and what shows that it has too much to do. */
+export interface StoreFigures {
   readonly meters: StoreMeters
   /** Of the timestamps that this store hands out. */
-  readonly oracleState: OracleState
+  readonly oracle: OracleState
   /** Requests that wait in the queues of locks. */
   readonly waiting: number
-  /** Tables on disk per level. Absent: the store has none. */
-  levels?(): readonly { readonly level: number; readonly files: number; readonly bytes: number }[] | undefined
-  /** Reads that may be long count against this budget, and throw `overloaded` when it is used up. */
-  readonly answers: AnswerBudget
-  /** Signs scan cursors. Must stay the same after a restart. */
-  readonly cursorSecret: Uint8Array
+  /** Batches that wait for the disk, including those being written. */
+  readonly writeQueue: { readonly batches: number; readonly bytes: number }
+  /** undefined: there is no cache of versions. */
+  readonly cacheBytes: number | undefined
+  /** undefined: the store is on this machine. */
+  readonly tableCalls: TableCalls | undefined
+}
+
+/** The files of a store on this machine. */
+export interface StoreFiles {
+  /** Tables per level; undefined while the engine cannot tell. */
+  levels(): readonly { readonly level: number; readonly files: number; readonly bytes: number }[] | undefined
+  /** Rewrites the files of a range of keys without deleted and overwritten records. Absent bounds are open. */
+  compact(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
+  /** Approximate size of all of them. */
+  bytes(): Promise<number>
+  /** Of their file system; undefined for files in memory. */
+  space(): Promise<DiskSpace | undefined>
+}
+
+/** The state of a store as a whole, and the work that keeps it in order. */
+export interface Upkeep {
   /**
    * False from a failed write until the engine is opened again. Meanwhile writes throw `storage_unavailable`; reads do
    * so only where they must. A call also makes the store try to open the engine again.
    */
   probe(): boolean
   /** The reason why writes are refused; undefined when they are not. */
-  readonly fault?: string | undefined
+  readonly fault: string | undefined
   /** Whether an error only repeats a failure that the store has told the log of. */
-  isTold?(error: unknown): boolean
+  isTold(error: unknown): boolean
 
   /**
-   * The newest timestamp of the clock, or a newer one that was handed out ahead of it. Later ones are in the future.
+   * Refuses reads and prewrites below `safePoint` from now on, after restarts too. The safe point never goes down.
+   * @param signal ends a wait for other servers.
+   * @returns the safe point that is now in force.
    */
-  clock(): Timestamp
-  /** No timestamp that is asked for from now on is below. */
-  readonly nextTsMin: Timestamp
+  raiseSafePoint(safePoint: Timestamp, signal?: AbortSignal): Promise<Timestamp>
+
+  /**
+   * Raises the safe point, removes in small steps the records that no reader can see any more, and frees their disk
+   * space where that is worth the work. There must be no lock below the safe point.
+   * @returns the number of write records removed, also when `pace.signal` ended the collection early.
+   */
+  collect(safePoint: Timestamp, pace?: Pace): Promise<number>
+
+  /**
+   * Set from the first pair of a restore until its last one, across restarts. Meanwhile all other calls throw
+   * `storage_unavailable`.
+   */
+  readonly restoring: RestoreProgress | undefined
+
+  /**
+   * Stores pairs with their commit_ts in an empty store, or continues an incomplete restore with the same id after its
+   * last pair. Changes nothing before the first pairs arrive. If `blocks` throws or the process dies, the stored pairs
+   * stay and the store is `restoring`. The safe point is raised at the end, so calls that began earlier are refused.
+   * @param blocks in ascending order of keys.
+   * @param isAnew first removes the pairs of an incomplete restore.
+   * @throws KvError `precondition_failed` when the store is not empty; the errors of `blocks`.
+   */
+  restore(
+    source: RestoreSource,
+    blocks: AsyncIterable<readonly ValuedPair[]>,
+    isAnew: boolean,
+  ): Promise<RestoreProgress>
+}
+
+/**
+ * A store: the Percolator calls, and what the server itself needs. Every store has every method. A part that a store may lack as a whole
+ * is one member, which is undefined then.
+ */
+export interface Store extends PercolatorApi {
+  /** Shown by `/v1/status`. */
+  readonly name: string
+  readonly traits: Traits
+  readonly time: TimeSource
+  readonly upkeep: Upkeep
+  readonly figures: StoreFigures
+  /** undefined: they are not counted. */
+  readonly locks: StandingLocks | undefined
+  readonly files: StoreFiles | undefined
+  /** Committed changes, by commit_ts. */
+  readonly log: ChangeLog | undefined
+  /** Reads below it are refused; 0 before the first collection. */
+  readonly safePoint: Timestamp
+  /** Reads that may be long count against this budget, and throw `overloaded` when it is used up. */
+  readonly answers: AnswerBudget
+  /** Signs scan cursors. Must stay the same after a restart. */
+  readonly cursorSecret: Uint8Array
+
   /** The newest timestamp of the clock. Ages are computed from it. */
   now(): Timestamp
-  /** The oldest timestamp of the last `ms` milliseconds of real time, even if the clock was set in between. */
-  ago(ms: number): Timestamp
-  /** Unix milliseconds that advance with real time only, across restarts too. Expiry times are kept in them. */
-  steadyMs(): number
-  /** Milliseconds from some moment of this process on. They pass as time does, whatever happens to the wall clock. */
-  elapsedMs(): number
-
   /** `tso` for clients, which must not run far ahead of the clock. @throws KvError `overloaded`, after a wait. */
   tsoForClient(count: number): Promise<Timestamp>
 
@@ -154,9 +210,13 @@ export interface Store extends PercolatorApi {
 
   /** @param lease counts the locks of the answer. Absent when the server itself uses them. */
   scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
+  /** Transactions that wait for pessimistic locks, at most `limit` of the waits. */
+  lockWaits(limit: number): readonly WaitForEntry[]
 
   /** The answer to a `get` if it can be had in this turn of the event loop. Otherwise `get` has to be called. */
-  known?(request: GetRequest): GetAnswer | undefined
+  known(request: GetRequest): GetAnswer | undefined
+  /** Tells of changes of the watcher's keys from this turn of the event loop on. @returns ends it. */
+  watchKeys(watcher: KeyWatcher): () => void
 
   /**
    * @param beside makes system records from the answer. They are written in the same atomic batch as the mutations, and
@@ -173,15 +233,16 @@ export interface Store extends PercolatorApi {
    * Correctness must not depend on it, because the protocol checks for conflicts itself. It keeps one-shot transactions
    * from conflicting with each other again and again.
    */
-  exclusive?<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
+  exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
   /**
    * `exclusive` in one turn of the event loop, for small transactions that commit in one phase. If `body` returns true, the
    * latches are held until the answer to its prewrite.
    * @param body returns what the given `prewrite` returned, or false when it has not called it. May throw.
-   * @returns false, having done nothing, when a latch is taken, a written key is locked, or `body` returned false.
+   * @returns false, having done nothing, when a latch is taken, a written key is locked, or `body` returned false; always where commits
+   *   take two phases.
    */
-  exclusiveNow?(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean
+  exclusiveNow(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean
 
   /**
    * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none.
@@ -194,8 +255,8 @@ export interface Store extends PercolatorApi {
   /** Observers, and what they have to run. */
   readonly cells: Cells
 
-  /** Present where several servers share the store: observers work by it, and of `cells` only names and ranges are used. */
-  readonly sharedCells?: SharedCells
+  /** undefined: one process has the store to itself. */
+  readonly shared: SharedParts | undefined
 
   /** Tells where transactions have moved consumers. */
   readonly consumers: Pick<ConsumerMoves, 'listen'>
@@ -203,67 +264,28 @@ export interface Store extends PercolatorApi {
   /** Leases, by which transactions are judged. */
   readonly leases: HeldLeases
 
-  /** Keys that end with leases. */
-  readonly attachments: Attachments
-
-  /** Committed changes, by commit_ts. */
-  readonly changes: ChangeLog
+  /** Keys that end with leases. undefined where several servers attach keys. */
+  readonly attachments: Attachments | undefined
 
   /** Records of the server itself. */
   readonly system: SystemRecords
 
-  /**
-   * Refuses reads and prewrites below `safePoint` from now on, after restarts too. The safe point never goes down.
-   * @param signal ends a wait for other servers.
-   * @returns the safe point that is now in force.
-   */
-  raiseSafePoint(safePoint: Timestamp, signal?: AbortSignal): Promise<Timestamp>
-
-  /**
-   * Raises the safe point, removes in small steps the records that no reader can see any more, and frees their disk
-   * space where that is worth the work. There must be no lock below the safe point.
-   * @returns the number of write records removed, also when `pace.signal` ended the collection early.
-   */
-  collect(safePoint: Timestamp, pace?: Pace): Promise<number>
-
-  /** Rewrites the files of a range of keys without deleted and overwritten records. Absent bounds are open. */
-  compact?(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
-  /** Approximate size of all files of the store. */
-  diskBytes?(): Promise<number>
-  /** Of the file system that holds the store. */
-  diskSpace?(): Promise<DiskSpace>
-  /** Absent: the store is on this machine. */
-  readonly tableCalls?: TableCalls
-  /** What the cache of versions holds. */
-  readonly versionCache?: { readonly bytes: number }
-
-  /**
-   * Set from the first pair of a restore until its last one, across restarts. Meanwhile all other calls throw
-   * `storage_unavailable`.
-   */
-  readonly restoring?: RestoreProgress | undefined
-
-  /**
-   * Stores pairs with their commit_ts in an empty store, or continues an incomplete restore with the same id after its
-   * last pair. Changes nothing before the first pairs arrive. If `blocks` throws or the process dies, the stored pairs
-   * stay and the store is `restoring`. The safe point is raised at the end, so calls that began earlier are refused.
-   * @param blocks in ascending order of keys.
-   * @param isAnew first removes the pairs of an incomplete restore.
-   * @throws KvError `precondition_failed` when the store is not empty; the errors of `blocks`.
-   */
-  restore?(
-    source: RestoreSource,
-    blocks: AsyncIterable<readonly ValuedPair[]>,
-    isAnew: boolean,
-  ): Promise<RestoreProgress>
-
   close(): Promise<void>
 }
 
-export type CompleteStore = Store &
-  Required<
-    Omit<
-      Store,
-      keyof PercolatorApi | 'exclusiveNow' | 'diskSpace' | 'isTold' | 'versionCache' | 'tableCalls' | 'sharedCells'
-    >
-  >
+/** What a store has more that several servers share. */
+export interface SharedParts {
+  /** Observers work by it. Of `Store.cells` only names and ranges are used then. */
+  readonly cells: SharedCells
+  readonly records: SharedRecords
+  /** @returns the fences of all grants to which keys may be attached. */
+  attachedFences(): Promise<readonly Timestamp[]>
+}
+
+/** A store that one process has to itself lacks nothing. */
+export interface CompleteStore extends Store {
+  readonly locks: StandingLocks
+  readonly files: StoreFiles
+  readonly log: ChangeLog
+  readonly attachments: Attachments
+}

@@ -61,25 +61,28 @@ export interface SystemRecords {
   write(writes: readonly SystemWrite[]): Promise<void>
 
   /**
-   * Writes one record if it is as expected. Present only where other processes write the records too.
-   * @param expected undefined: that there is none.
-   * @param value undefined removes the record.
-   * @returns whether it is as wanted. After a lost answer that may be the work of another process, where the record is to be removed.
-   */
-  replace?(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean>
-
-  /** `values[i]` is the record of `names[i]`. Present where `replace` is. */
-  many?(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
-
-  /**
-   * Records whose names begin with `prefix`, ascending, however many they are. Present where `replace` is.
-   * @param after only names above it.
-   */
-  pages?(prefix: SystemName, after?: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>
-
-  /**
    * Removes the records of a prefix for which `isOver` returns true, in steps. Skips records whose name is held.
    * @returns total bytes of the remaining records: their values, and their names without the prefix.
    */
   sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number>
+}
+
+/** Records that several processes write. */
+export interface SharedRecords {
+  /**
+   * Writes one record if it is as expected.
+   * @param expected undefined: that there is none.
+   * @param value undefined removes the record.
+   * @returns whether it is as wanted. After a lost answer that may be the work of another process, where the record is to be removed.
+   */
+  replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean>
+
+  /** `values[i]` is the record of `names[i]`. */
+  many(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
+
+  /**
+   * Records whose names begin with `prefix`, ascending, however many they are.
+   * @param after only names above it.
+   */
+  pages(prefix: SystemName, after?: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>
 }

@@ -116,7 +116,7 @@ export class InteractiveTransactions {
     const { owner } = options
     this.#openOf.require(owner, this.#limits.txnsMax, 'open transactions')
     this.#requireRoom(owner)
-    const beginning = { startTsMin: this.#store.nextTsMin }
+    const beginning = { startTsMin: this.#store.time.nextTsMin }
     this.#beginning.add(beginning)
     this.#openOf.add(owner, 1)
     try {
@@ -198,7 +198,7 @@ export class InteractiveTransactions {
     return this.#write(id, request.signal, async (txn) => {
       await requireConditions(txn, request)
       const { key, value, expiry, lockWaitMs, signal } = request
-      await txn.put(key, value, { expireTs: expireTsOf(expiry, this.#store.clock()) }, lockWaitMs, signal)
+      await txn.put(key, value, { expireTs: expireTsOf(expiry, this.#store.time.clock()) }, lockWaitMs, signal)
     })
   }
 
@@ -215,7 +215,7 @@ export class InteractiveTransactions {
     const read = this.#store.answers.lease(this.#open.get(id)?.options.owner)
     try {
       return await this.#write(id, signal, (txn) =>
-        txn.atomically(async () => runOps(txn, ops, this.#store.clock(), read, signal)),
+        txn.atomically(async () => runOps(txn, ops, this.#store.time.clock(), read, signal)),
       )
     } finally {
       read.end()

@@ -51,7 +51,7 @@ export class OneShots {
     this.#store = store
     this.#outcomes = outcomes
     this.#home = home
-    this.#isOnePhase = store.capabilities.onePhaseCommit
+    this.#isOnePhase = store.traits.onePhaseCommit
     this.#oneTurn = new OneTurn(store)
     const { api, commitOptions, inBackground, rides } = home
     const resolver = withoutResolving(home.resolver, this.#isOnePhase)
@@ -145,7 +145,7 @@ export class OneShots {
   ): Promise<T> {
     const { exclusive, prewrite } = this.#store
     const { inBackground } = this.#home
-    if (claim === undefined || exclusive === undefined) return body(prewrite, inBackground)
+    if (claim === undefined) return body(prewrite, inBackground)
     if (this.#isOnePhase) return exclusive(claim, (prewrite) => body(prewrite, inBackground))
     return new Promise((resolve, reject) => {
       const held = exclusive(claim, async (prewrite) => {

@@ -5,7 +5,6 @@ import { atOnce } from '../event-loop/slices.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { AnswerLease } from '../store/answer-budget.js'
-import type { Claim } from '../store/claim.js'
 import type { PrewriteNow, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { requireChecks } from './check.js'
@@ -42,7 +41,7 @@ export class OneTurn {
    */
   run(request: OneShot, done: OneShotDone): boolean {
     const { checks, ops, riders, signal, idempotency } = request
-    if (this.#store.exclusiveNow === undefined) return false
+    if (!this.#store.traits.onePhaseCommit) return false
     const rides = riders === undefined ? 0 : riderCount(riders)
     if (idempotency !== undefined || ops.length + rides === 0) return false
     if (ops.length + checks.length + rides > ITEMS_MAX) return false
@@ -54,7 +53,7 @@ export class OneTurn {
 
   #write({ ops, riders }: OneShot, done: OneShotDone): boolean {
     const claim = { written: writtenBy(ops, riders), read: [], isAlone: false }
-    return this.#exclusive(claim, (prewrite) => {
+    return this.#store.exclusiveNow(claim, (prewrite) => {
       const startTs = this.#startTs()
       if (startTs === undefined) return false
       return commit(prewrite, startTs, runNow(ops, NOTHING_READ, startTs), riders, done)
@@ -70,7 +69,7 @@ export class OneTurn {
     const counted = new CountedReads(this.#store.answers, request.caller)
     let isTaken = false
     try {
-      isTaken = this.#exclusive(claim, (prewrite) => {
+      isTaken = this.#store.exclusiveNow(claim, (prewrite) => {
         const startTs = this.#startTs()
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
         if (startTs === undefined || found === undefined) return false
@@ -90,10 +89,6 @@ export class OneTurn {
     return isTaken
   }
 
-  #exclusive(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean {
-    return this.#store.exclusiveNow?.(claim, body) ?? false
-  }
-
   #startTs(): Timestamp | undefined {
     const startTs = this.#store.tso(1)
     if (typeof startTs === 'number') return startTs
@@ -105,7 +100,7 @@ export class OneTurn {
   #read(keys: ReadonlyMap<string, Uint8Array>, ts: Timestamp, { prefetched }: CountedReads): Found | undefined {
     const versions = new Map<string, Version | undefined>()
     for (const [text, key] of keys) {
-      const answer = this.#store.known?.({ key, ts })
+      const answer = this.#store.known({ key, ts })
       if (answer === undefined) return undefined
       prefetched.grow(answer.found ? entryCost(answer.value) : ENTRY_BYTES)
       versions.set(text, answer.found ? answer : undefined)

@@ -8,7 +8,7 @@ import type { SystemName, SystemWrite } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
 import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
 import { isLongerThan } from './outcome-length.js'
-import { type ClaimOutcome, SharedOutcomes } from './shared-outcomes.js'
+import { type ClaimOutcome, type OutcomeRoom, SharedOutcomes } from './shared-outcomes.js'
 
 const RECORDS = 'outcome/' satisfies SystemName
 
@@ -36,15 +36,18 @@ export class Outcomes {
   #bytes = 0
   readonly #shares = new Shares()
   #periods: Period[] = []
-  readonly #shared: SharedOutcomes
+  /** undefined: this process has the store to itself. */
+  readonly #shared: SharedOutcomes | undefined
 
   constructor(store: Store, limits: OutcomeLimits) {
     this.#store = store
     this.#limits = limits
-    this.#shared = new SharedOutcomes(store, limits.outcomeBytesMax, {
+    const { shared } = store
+    const room: OutcomeRoom = {
       require: (caller) => this.#requireRoom(caller),
       add: (caller, bytes, expiresAtMs) => this.#add(caller, bytes, expiresAtMs),
-    })
+    }
+    this.#shared = shared && new SharedOutcomes(store, shared.records, limits.outcomeBytesMax, room)
   }
 
   /** Bytes of all stored outcomes. */
@@ -73,11 +76,11 @@ export class Outcomes {
   ): Promise<Once<T>> {
     if (idempotency === undefined) return { answer: await run(undefined, undefined), isReplayed: false }
     const { system } = this.#store
-    if (system.replace !== undefined)
+    if (this.#shared !== undefined)
       return this.#shared.once(idempotency, stores, signal, (claim) => run(undefined, claim))
     const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
     return system.hold([name], async () => {
-      const nowMs = this.#store.steadyMs()
+      const nowMs = this.#store.time.steadyMs()
       const isLive = (found: Uint8Array): boolean => !isOutcomeExpired(found, nowMs)
       const record = await system.get(name, isLive)
       if (record !== undefined && isLive(record)) {
@@ -101,13 +104,13 @@ export class Outcomes {
   }
 
   /** To be called before a collection removes anything, when no lock below `safePoint` is left. */
-  settle(safePoint: Timestamp): Promise<void> {
-    return this.#shared.settle(safePoint)
+  async settle(safePoint: Timestamp): Promise<void> {
+    await this.#shared?.settle(safePoint)
   }
 
   /** Removes expired outcomes, and counts the others. */
   async collect(): Promise<void> {
-    const nowMs = this.#store.steadyMs()
+    const nowMs = this.#store.time.steadyMs()
     const before = this.#bytes
     const kept = await this.#store.system.sweep(RECORDS, (record) => isOutcomeExpired(record, nowMs))
     this.#bytes += kept - before // Keeps the bytes of outcomes that were stored during the sweep.

@@ -7,7 +7,7 @@ import { IDEMPOTENCY_MS } from '../limits.js'
 import type { TxnStatus } from '../percolator/api.js'
 import { isExpired } from '../percolator/lock.js'
 import type { Store } from '../store/store.js'
-import type { SystemName } from '../store/system-records.js'
+import type { SharedRecords, SystemName } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
 import {
   encodeOutcome,
@@ -49,11 +49,13 @@ class OutcomeTaken extends Error {}
  */
 export class SharedOutcomes {
   readonly #store: Store
+  readonly #records: SharedRecords
   readonly #bytesMax: number
   readonly #room: OutcomeRoom
 
-  constructor(store: Store, bytesMax: number, room: OutcomeRoom) {
+  constructor(store: Store, records: SharedRecords, bytesMax: number, room: OutcomeRoom) {
     this.#store = store
+    this.#records = records
     this.#bytesMax = bytesMax
     this.#room = room
   }
@@ -90,7 +92,7 @@ export class SharedOutcomes {
     const backoff = new Backoff(10, 500)
     for (;;) {
       const record = await this.#store.system.get(name)
-      if (record === undefined || isOutcomeExpired(record, this.#store.steadyMs())) return { record }
+      if (record === undefined || isOutcomeExpired(record, this.#store.time.steadyMs())) return { record }
       const pending = pendingOf(record)
       const commitTs = pending && (await this.#commitTsOf(pending))
       if (commitTs === 0) return { record } // Of a request that has failed, so that another one may have the key.
@@ -106,14 +108,13 @@ export class SharedOutcomes {
 
   /** Before a collection: it may remove the record of a primary, after which nobody could tell that the transaction has committed. */
   async settle(safePoint: Timestamp): Promise<void> {
-    const { system } = this.#store
-    for await (const page of system.pages?.(RECORDS) ?? [])
+    for await (const page of this.#records.pages(RECORDS))
       for (const [name, record] of page) {
         const pending = pendingOf(record)
         if (pending === undefined || pending.startTs >= safePoint) continue
         const commitTs = await this.#commitTsOf(pending, true)
         // If somebody else was faster, the transaction is decided for them as well.
-        if (commitTs) await system.replace?.(name, record, settledAt(record, commitTs))
+        if (commitTs) await this.#records.replace(name, record, settledAt(record, commitTs))
       }
   }
 
@@ -141,13 +142,12 @@ export class SharedOutcomes {
     before: Uint8Array | undefined,
     run: (claim: ClaimOutcome<T>) => Promise<T>,
   ): Promise<T> {
-    const { system } = this.#store
     if (stores !== 'nothing') this.#room.require(idempotency.caller)
-    const nowMs = this.#store.steadyMs()
+    const nowMs = this.#store.time.steadyMs()
     let record = before
     const replace = async (value: Uint8Array): Promise<void> => {
       if (value.length > this.#bytesMax) throw this.#tooLong()
-      if ((await system.replace?.(name, record, value)) !== true) throw new OutcomeTaken()
+      if (!(await this.#records.replace(name, record, value))) throw new OutcomeTaken()
       record = value
     }
     let claimed: PendingOutcome | undefined

@@ -138,9 +138,9 @@ for (const [kind, open] of [
       await putNow(store, 'a', 'b')
       await commit(store, [expiring('a', 50, 'short life'), { ...put('b', 'never seen'), expireTs: inMs(-50) }])
       clock.ms += 60
-      const live = await new Follower(changes, { sinceTs: store.changes.start, oldValues: true }).begin()
+      const live = await new Follower(changes, { sinceTs: store.log.start, oldValues: true }).begin()
       await store.tso(1)
-      const all = await shortAll(changes, { sinceTs: store.changes.start, oldValues: true })
+      const all = await shortAll(changes, { sinceTs: store.log.start, oldValues: true })
       expect(all.slice(1)).toEqual([
         'put a=short life (value of a),put b=never seen (value of b)',
         'expire b (never seen)',
@@ -218,7 +218,7 @@ test('an expiry and a delete_range of one timestamp are two transactions', async
   const removal = (await store.tso(1)) + 2
   await write(store, 5, 6, [{ ...put('a'), expireTs: removal }, put('b')])
   let at: Timestamp = 0
-  store.changes.listen({
+  store.log.listen({
     settled: (settled) => {
       for (const change of settled) if (change.type === 'delete_range') at = change.commitTs
     },

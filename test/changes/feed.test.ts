@@ -115,7 +115,7 @@ test('a stream holds collection back at its position, for a bounded time; then i
   for (let i = 0; i < 1500; i++) await putNow(store, 'a')
   await changes.page({})
   const safePoint = await store.tso(1)
-  await store.collect(safePoint)
+  await store.upkeep.collect(safePoint)
   const rest = async (): Promise<void> => {
     while (!(await events.next()).done);
   }
@@ -189,7 +189,7 @@ test('a transaction that a thousand live streams have to read from the log: few 
   const [STREAMS, COUNT] = [1000, 5]
   const store = await memory.open()
   let [reading, most] = [0, 0]
-  const { changes: log } = store
+  const { log } = store
   const read = log.read.bind(log)
   log.read = async function* (request) {
     const pages = read(request)
@@ -227,7 +227,7 @@ test('streams that a transaction is too large for are woken in slices', async ()
     throw error
   }
   const limits = { feedBytesMax: 2 ** 20, pageBytesMax: 100 }
-  const feed = new Feed({ store, limits, onError: fail })
+  const feed = new Feed({ store, log: store.log, limits, onError: fail })
   const user = { fail }
   feed.enter(user)
   await feed.refresh()

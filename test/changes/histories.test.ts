@@ -137,7 +137,7 @@ class Ledger {
   constructor(store: CompleteStore, clock: TestClock) {
     this.#store = store
     this.#clock = clock
-    store.changes.listen({
+    store.log.listen({
       settled: (changes) => {
         for (const change of changes)
           if (change.type === 'delete_range')
@@ -186,7 +186,7 @@ class Ledger {
       case 'collect': {
         // It must not pass a transaction whose locks nobody has ended, nor one whose commit is under way.
         const ts = this.#entries.at(-1 - step.back)?.commitTs ?? 0
-        if (ts > store.safePoint && this.#twoPhase === 0) await unlessRefused(store.collect(ts))
+        if (ts > store.safePoint && this.#twoPhase === 0) await unlessRefused(store.upkeep.collect(ts))
         return
       }
       case 'time':

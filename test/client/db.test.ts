@@ -313,7 +313,7 @@ test('a read that chooses no timestamp is not refused because a collection passe
     const answer = await fetch(url, init)
     if (!String(url).endsWith('/percolator/tso') || collections >= 3) return answer
     collections++
-    await server.ok('gc', { safe_point: server.store.clock() })
+    await server.ok('gc', { safe_point: server.store.time.clock() })
     return answer
   }
   const db = await connectTo(server, { fetch: collecting })

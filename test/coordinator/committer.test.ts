@@ -459,7 +459,7 @@ describe('pessimistic', () => {
     await expect
       .poll(() => requests<{ untilExpired: boolean }>(network, 'acquirePessimisticLock').at(-1)?.untilExpired)
       .toBe(false)
-    await expect.poll(() => store.waiting).toBe(1)
+    await expect.poll(() => store.figures.waiting).toBe(1)
     await store.pessimisticRollback({ keys: [utf8('b')], startTs, forUpdateTs: startTs })
     await writing
   })
@@ -478,7 +478,7 @@ describe('pessimistic', () => {
     await txn.getForUpdate(utf8('u'))
     expect(await txn.commit()).toBe(txn.startTs)
     expect(names(network)).toEqual(['acquirePessimisticLock', 'acquirePessimisticLock', 'pessimisticRollback'])
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 
   test('one phase that fails: rolls back, since its locks stand', async () => {
@@ -489,7 +489,7 @@ describe('pessimistic', () => {
     expect(await codeOf(txn.commit())).toBe('pessimistic_lock_not_found')
     await coordinator.idle()
     expect(rolledBackKeys(network)).toEqual(['a', 'b'])
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 
   test('a lock whose answer was lost is no part of the commit, and is released after it', async () => {
@@ -585,7 +585,7 @@ describe('pessimistic', () => {
     await store.pessimisticRollback({ keys: [utf8('n')], startTs: txn.startTs, forUpdateTs: TIMESTAMP_MAX - 1 })
     expect(await txn.getForUpdate(utf8('n'))).toBeUndefined()
     expect(await txn.commit()).toBe(txn.startTs)
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 })
 
@@ -764,7 +764,7 @@ describe('a signal', () => {
     await expect(txn.commit()).rejects.toBe(reason)
     await coordinator.idle()
     expect(names(network)).toEqual(['prewrite', 'prewrite', 'rollback', 'rollback'])
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 
   test.each([

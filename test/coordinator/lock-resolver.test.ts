@@ -381,7 +381,7 @@ describe('end', () => {
     await store.commit({ keys: [utf8('a')], startTs, commitTs: await store.tso(1) })
     const next = await locked(store, ['a'])
     await store.commit({ keys: [utf8('a')], startTs: next.startTs, commitTs: await store.tso(1) })
-    await store.collect(await store.tso(1))
+    await store.upkeep.collect(await store.tso(1))
     expect(await codeOf(resolver.end(utf8('a'), startTs))).toBe('ts_below_safe_point')
   })
 

@@ -29,7 +29,7 @@ async function start() {
 /** Who holds back a collection of everything that was overwritten. */
 async function holderOf(database: Database, clock: TestClock): Promise<string | undefined> {
   clock.ms += 1
-  return (await database.collect({ safePoint: database.store.clock() })).heldBackBy
+  return (await database.collect({ safePoint: database.store.time.clock() })).heldBackBy
 }
 
 describe('a stream', () => {
@@ -109,7 +109,7 @@ describe('an interactive transaction', () => {
   test('that is open when the database closes is rolled back, and the store is closed', async () => {
     const { database } = await start()
     const { transactions } = database
-    const counted = (locks: number) => (database.store.capabilities.lockCount ? { locks } : {})
+    const counted = (locks: number) => (database.store.traits.lockCount ? { locks } : {})
     const { txn } = await transactions.begin({ ...options, mode: 'pessimistic' })
     await transactions.put(txn, { key: utf8('a'), value: utf8('1'), lockWaitMs: 0 })
     expect(database.status()).toMatchObject({ ...counted(1), openTransactions: 1 })

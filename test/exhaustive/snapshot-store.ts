@@ -66,6 +66,7 @@ const NO_RECORDS: RecordReads = {
 export class SnapshotStore implements RowAccess {
   readonly rows: Row[]
   lastTs: Timestamp
+  readonly clearedTs = undefined
   readonly removalTs = 0
   maxTs: Timestamp
   safePoint: Timestamp

@@ -25,7 +25,7 @@ test('locks whose primaries are no primaries are rolled back: nobody could say w
     await store.prewrite({ ...prewriteOf(5, [put(key)]), primary: utf8(primary) })
   await store.prewrite({ ...prewriteOf(6, [put('c')]), primary: utf8('d') })
   expect(await collectGarbage(store, 20)).toMatchObject({ safePoint: 20 })
-  expect(store.lockCount).toBe(0)
+  expect(store.locks.count).toBe(0)
 })
 
 test('a safe point below the present one changes nothing', async () => {

@@ -4,7 +4,7 @@ import { Database } from '../../src/database/database.js'
 import { ExpiredLocks } from '../../src/gc/expired-locks.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { PrewriteRequest } from '../../src/percolator/api.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import {
   memoryStores,
@@ -40,7 +40,7 @@ const fail = (...failure: unknown[]): never => {
 /** A store, and time that passes for it alone. */
 class World {
   constructor(
-    readonly store: Store,
+    readonly store: CompleteStore,
     readonly clock: TestClock,
     readonly engine = new TappedEngine(),
   ) {
@@ -99,7 +99,7 @@ class World {
   }
 
   get isUnlocked(): boolean {
-    return this.store.lockCount === 0
+    return this.store.locks?.count === 0
   }
 
   database(): Promise<Database> {
@@ -109,7 +109,7 @@ class World {
   enders(): LockResolver {
     const { store } = this
     const resolver = new LockResolver(store)
-    running.push(new ExpiredLocks({ store, resolver, onError: fail }))
+    running.push(new ExpiredLocks({ store, locks: store.locks, resolver, onError: fail }))
     return resolver
   }
 }
@@ -196,7 +196,7 @@ test('locks that a restart finds are ended', async () => {
   await before.store.close()
   vi.useRealTimers()
   const after = await World.onDisk(directory)
-  expect(after.store.lockCount).toBe(1)
+  expect(after.store.locks?.count).toBe(1)
   after.enders()
   await after.passUntil(() => after.isUnlocked)
   expect(await read(after.store, 'a')).toBe('value of a')
@@ -211,10 +211,10 @@ test('what lives is left alone, and asked with back-off; it is ended when it die
   await world.lock(['a', 'b'], TTL_MS, living, 'p')
   await world.prewrite(['q'], { lockTtl: 3_600_000 })
   await world.pass(60_000)
-  expect(world.store.lockCount).toBe(4)
+  expect(world.store.locks?.count).toBe(4)
   expect(asked.mock.calls.length).toBeLessThan(25)
   await world.store.rollback({ keys: [utf8('p')], startTs: living })
-  await world.passUntil(() => world.store.lockCount === 1, GONE_MS)
+  await world.passUntil(() => world.store.locks?.count === 1, GONE_MS)
 })
 
 test('a lock that cannot be ended keeps no other one from its end', async () => {
@@ -226,7 +226,7 @@ test('a lock that cannot be ended keeps no other one from its end', async () => 
   const request = prewriteOf(stuck, [put('a')], { primary: utf8('m'), lockTtl: TTL_MS })
   await world.store.prewrite(request)
   await world.prewrite(['b'])
-  await world.passUntil(() => world.store.lockCount === 2)
+  await world.passUntil(() => world.store.locks?.count === 2)
   asked.mockClear()
   await world.pass(60_000)
   expect(asked.mock.calls.length).toBeLessThan(25)

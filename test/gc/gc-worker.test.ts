@@ -130,7 +130,7 @@ describe('what must stay readable', () => {
     await pins.create({ ts: at(1) + 1, ttlMs: 600 * MINUTE })
     open.push(at(1) + 1)
     clock.ms += 60 * MINUTE
-    await store.raiseSafePoint(at(2))
+    await store.upkeep.raiseSafePoint(at(2))
     expect(await gc.run(gc.wanted())).toMatchObject({ safePoint: at(55), versionsRemoved: 1 })
   })
 

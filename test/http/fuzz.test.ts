@@ -60,7 +60,7 @@ async function seed(): Promise<void> {
   await removeLocks()
   await server.store.deleteRange({ start: bytes('\0'), end: Buffer.alloc(9, 0xff) })
   const { observers, store } = server.database
-  const hasObservers = store.capabilities.onePhaseCommit
+  const hasObservers = store.traits.onePhaseCommit
   for (const { name } of await observers.list()) await observers.remove(name)
   for (const [name, prefix] of hasObservers ? Object.entries(OBSERVERS) : [])
     await observers.put(name, { range: { prefix: bytes(prefix) } })

@@ -42,7 +42,7 @@ test('timestamps at the end of their range leave nothing that cannot be read, ov
   expect((await server.post('/v1/percolator/mvcc_get_by_key', { key: 'k' })).statusCode).toBe(200)
   await server.store.close()
   const again = await reopenTestStore(server.directory)
-  expect(again.probe()).toBe(true)
+  expect(again.upkeep.probe()).toBe(true)
   await again.mvccGetByKey({ key: Buffer.from('k') })
   await again.close()
 })

@@ -88,12 +88,12 @@ describe('the time to wait', () => {
     }
     await release(store, 49)
     await Promise.all(waiting)
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 
   test('of an interactive transaction too, which looks at the holder again only when its time is over', async () => {
     const { store, advance } = await open()
-    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
     const begin = () => coordinator.begin({ mode: 'pessimistic', isolation: 'snapshot', lockWaitMs: 60_000 })
     const olders = await Promise.all(Array.from({ length: 6 }, begin))
     const late = await begin()
@@ -122,7 +122,7 @@ describe('the time to wait', () => {
     expect(requests[0]).toMatchObject([{ waitTimeout: 60_000, untilExpired: true }])
     expect(requests.length).toBeLessThanOrEqual(2)
     await coordinator.idle()
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 })
 

@@ -55,7 +55,7 @@ describe.each(REQUESTS)('%s', (_name, send) => {
     const server = await start({ now: clock.now })
     await server.put('k', 'v')
     for (let i = 0; i < 3; i++) {
-      await server.ok('gc', { safe_point: server.store.clock() })
+      await server.ok('gc', { safe_point: server.store.time.clock() })
       const answer = await send(server)
       expect([200, 201], answer.body).toContain(answer.statusCode)
     }
@@ -87,7 +87,7 @@ test('a server that does nothing but collect says so in the end', async () => {
 test('a timestamp that the request chose is refused as before', async () => {
   const server = await start()
   const ts = await server.put('k', 'v')
-  await server.store.raiseSafePoint(ts + 1)
+  await server.store.upkeep.raiseSafePoint(ts + 1)
   expectProblem(await server.get(`/v1/kv?ts=${ts}`), 'ts_below_safe_point')
   expectProblem(await server.post('/v1/kv/batch_get', { keys: ['k'], ts }), 'ts_below_safe_point')
   expectProblem(await server.post('/v1/admin/pins', { ts }), 'ts_below_safe_point')
@@ -119,7 +119,7 @@ function passBy(server: TestServer, times: number): void {
   let left = times
   const passed = async (given: number | Promise<number>) => {
     const ts = await given
-    if (left-- > 0) await store.raiseSafePoint(ts + 1)
+    if (left-- > 0) await store.upkeep.raiseSafePoint(ts + 1)
     return ts
   }
   const tso = store.tso.bind(store)

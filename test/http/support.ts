@@ -107,7 +107,7 @@ export class TestServer {
   /** Locks that stand: counted by the store, or found where it counts none. */
   async lockCount(): Promise<number> {
     const { store } = this
-    return store.lockCount ?? (await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks.length
+    return store.locks?.count ?? (await store.scanLock({ maxTs: TIMESTAMP_MAX })).locks.length
   }
 
   /** As the server does from time to time. */

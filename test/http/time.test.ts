@@ -55,7 +55,7 @@ describe.each<[string, (server: TestServer, machine: Machine) => Promise<void>]>
     const { server, machine } = await disturbed(async (server) => {
       expect((await send(server)).statusCode).toBe(200)
     })
-    await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, server.store.steadyMs()))
+    await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, server.store.time.steadyMs()))
     expect((await send(server)).headers['idempotency-replayed']).toBe('true')
     expect((await server.get('/v1/kv/n')).body).toBe('1')
     machine.pass(12 * 60_000) // It is forgotten in time all the same, also by a clock that goes slower.

@@ -193,7 +193,9 @@ describe.each(STORES)('on %s', (kind) => {
     for (const key of ['1', '2']) await attaching.attach(key, 'a', fence)
     const startTs = await store.tso(1)
     await store.prewrite(prewriteOf(startTs, [put('2', 'later')], { lockTtl: MINUTE }))
-    const end = vi.spyOn(store.attachments, 'end')
+    const { attachments } = store
+    if (attachments === undefined) throw new Error('the store attaches no keys')
+    const end = vi.spyOn(attachments, 'end')
     const answers: unknown[] = []
     const removing = Array.from({ length: 5 }, async () => answers.push(await leases.remove('a', 'me', fence)))
     expect(await codeOf(attaching.grant('a'))).toBe('lease_held')
@@ -257,7 +259,7 @@ describe.each(STORES)('on %s', (kind) => {
     await attaching.run([{ op: 'delete', key: utf8('collected') }])
     await store.deleteRange({ start: utf8('removed'), end: utf8('removed0') })
     attaching.pass(10)
-    await attaching.database.collect({ safePoint: store.clock() })
+    await attaching.database.collect({ safePoint: store.time.clock() })
     expect(await attaching.keys()).toEqual([])
     await attaching.database.leases.remove('a', 'me', fence)
     expect(await attaching.records()).toBe(0)

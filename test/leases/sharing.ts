@@ -183,7 +183,7 @@ class SharedWorld {
 
   /** As a server does that counts the keys of a lease. */
   async #removeStale(fence: Timestamp): Promise<void> {
-    await (this.#any.store as BigtableStore).attachments.removeStale(fence)
+    await (this.#any.store as BigtableStore).attaching.removeStale(fence)
   }
 
   /** Whoever holds the lease finds nothing of its predecessors. */

@@ -80,7 +80,7 @@ describe('a key that expires', () => {
     await store.prewrite(prewriteOf(startTs, [put('doc/1')], { lockTtl: 60_000 }))
     const commitTs = await store.tso(1)
     clock.ms += 60
-    const looks = (): number => store.oracleState.meters.timestamps // Each look takes one.
+    const looks = (): number => store.figures.oracle.meters.timestamps // Each look takes one.
     const before = looks()
     await expect.poll(looks).toBeGreaterThan(before + 1)
     expect(await claim(observers)).toEqual([])
@@ -180,7 +180,7 @@ describe('over a restart', () => {
     expect(expired).toMatchObject({ kind: 'expired' })
     if (expired !== undefined) await runNow(first.store, 'words', expired)
     const safePoint = await first.store.tso(1)
-    await first.store.raiseSafePoint(safePoint) // As a collection that ends early leaves it.
+    await first.store.upkeep.raiseSafePoint(safePoint) // As a collection that ends early leaves it.
     await first.gc(safePoint - 1)
     await first.close()
 

@@ -4,7 +4,6 @@ import type { Notification } from '../../src/percolator/observers-api.js'
 import {
   codeOf,
   EngineFailure,
-  failureOf,
   prewriteOf,
   put,
   TappedEngine,
@@ -13,7 +12,6 @@ import {
   turn,
   utf8,
 } from '../store/support.js'
-import { inTwoPhases } from '../store/two-phases.js'
 import { commit, keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
 const stores = testStores()
@@ -245,15 +243,6 @@ describe('an observer', () => {
       expect(await state()).toMatchObject({ parked: 0, pending: 0 })
     },
   )
-
-  test('is refused by a store that cannot commit in one phase', async () => {
-    const observers = await openObservers(inTwoPhases(await stores.open()))
-    const { code, message } = await failureOf(observers.put('words', prefix('doc/')))
-    expect([code, message]).toEqual([
-      'not_supported',
-      'the store two-phases has no observers, because it cannot commit in one phase',
-    ])
-  })
 
   test('that is put and removed at once is there or not', async () => {
     const { store, observers } = await start()

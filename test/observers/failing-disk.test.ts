@@ -124,7 +124,7 @@ describe('a registration whose write failed is what stands on disk, now and afte
     }
     expect(await codeOf(calls[call]?.(observers) as Promise<unknown>)).toBe('storage_unavailable')
     isFull = false
-    await expect.poll(() => store.probe(), { timeout: 5000 }).toBe(true)
+    await expect.poll(() => store.upkeep.probe(), { timeout: 5000 }).toBe(true)
     await putNow(store, 'doc/2')
     await expect.poll(() => seen(observers), { timeout: 5000 }).toMatchObject(expected)
     expect(store.cells.named('words')?.maxDepth).toBe(
@@ -148,10 +148,10 @@ test('options that could not be written do not hold', async () => {
 test('a collection of acknowledgements that failed is tried again', async () => {
   const { tapped, store, observers, first } = await claimed()
   await runNow(store, 'words', first)
-  const safePoint = await store.raiseSafePoint(await store.tso(1))
+  const safePoint = await store.upkeep.raiseSafePoint(await store.tso(1))
   failNextWrite(tapped, false)
   expect(await codeOf(observers.collect(safePoint))).toBe('storage_unavailable')
-  await expect.poll(() => store.probe()).toBe(true)
+  await expect.poll(() => store.upkeep.probe()).toBe(true)
   await observers.collect(safePoint)
   const id = store.cells.named('words')?.id ?? 0
   expect(await store.cells.acks(id, { after: undefined, limit: 10 })).toEqual([])
@@ -160,13 +160,13 @@ test('a collection of acknowledgements that failed is tried again', async () => 
 test('an acknowledgement that was written although its run failed is collected', async () => {
   const { tapped, store, observers, first, claim } = await claimed()
   await observers.release('words', [first])
-  await observers.collect(await store.raiseSafePoint(await store.tso(1))) // There is none.
+  await observers.collect(await store.upkeep.raiseSafePoint(await store.tso(1))) // There is none.
   const again = await claim()
   failNextWrite(tapped, true)
   expect(await codeOf(runNow(store, 'words', ...again))).toBe('storage_unavailable')
-  await expect.poll(() => store.probe()).toBe(true)
+  await expect.poll(() => store.upkeep.probe()).toBe(true)
   await commit(store, [put('other')])
-  await observers.collect(await store.raiseSafePoint(await store.tso(1)))
+  await observers.collect(await store.upkeep.raiseSafePoint(await store.tso(1)))
   const id = store.cells.named('words')?.id ?? 0
   expect(await store.cells.acks(id, { after: undefined, limit: 10 })).toEqual([])
 })

@@ -427,12 +427,7 @@ const MUTANTS = [
     'reloaded: () => { },',
   ],
   ['nobody ends dead locks that hold the feed back', 'gc/expired-locks', 'this.#looks++;', 'return;'],
-  [
-    'a snapshot begins below the safe point',
-    'changes/changes',
-    'Math.max(this.#feed.resolved, start)',
-    'this.#feed.resolved',
-  ],
+  ['a snapshot begins below the safe point', 'changes/changes', 'Math.max(feed.resolved, start)', 'feed.resolved'],
   [
     'a lock holds a collection back above resolved_ts',
     'gc/gc-worker',
@@ -499,8 +494,8 @@ const MUTANTS = [
   [
     'expiries are marked up to the clock',
     'observers/expiry-marks',
-    'await this.#markUpTo(since, store.changes.resolve(), ',
-    'await this.#markUpTo(since, store.clock(), ',
+    'await this.#markUpTo(since, log.resolve(), ',
+    'await this.#markUpTo(since, store.time.clock(), ',
   ],
   ['what a run has seen is marked', 'store/calls/cell-calls', '(ack !== undefined && ack.ackTs >= commitTs)', 'false'],
   [
@@ -509,12 +504,7 @@ const MUTANTS = [
     'return hasExpired(newest.expireTs, ts) ? expiryTs(newest) : newest.commitTs;',
     'return newest.commitTs;',
   ],
-  [
-    'a live feed passes over what expires',
-    'changes/feed',
-    'if (!store.changes.mayExpire(this.#resolved, upTo))',
-    'if (true)',
-  ],
+  ['a live feed passes over what expires', 'changes/feed', 'if (!log.mayExpire(this.#resolved, upTo))', 'if (true)'],
   // Leases
   [
     'a lease is checked at start_ts',
@@ -625,12 +615,12 @@ const MUTANTS = [
     ';',
   ],
   ['a one-shot claims nothing when it attaches', 'txn/riders', 'yield claimOf(attachedPrefix(fence));', ';'],
-  ['a restart does not know what is attached', 'leases/leases', 'await store.attachments.load()', '[]'],
+  ['a restart does not know what is attached', 'leases/leases', 'await attachments.load()', '[]'],
   [
     'the record of a lease goes before its keys',
     'leases/key-deletion',
-    'const end = () => this.#store.attachments.end(fence, beside);',
-    'const end = async () => { await this.#store.system.write(beside);\nawait this.#store.attachments.end(fence, []); };',
+    'const end = () => this.#attachments.end(fence, beside);',
+    'const end = async () => { await this.#store.system.write(beside);\nawait this.#attachments.end(fence, []); };',
   ],
   [
     'a key that moves to another lease has no record there',
@@ -788,7 +778,7 @@ const SHARED = [
   [
     'a notification before since_ts is answered',
     'observers/shared-observers',
-    'if (observer.sinceTs >= this.#store.nextTsMin)',
+    'if (observer.sinceTs >= this.#store.time.nextTsMin)',
     'if (false)',
   ],
   [

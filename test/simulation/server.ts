@@ -13,7 +13,7 @@ import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers } from '../../src/observers/observers.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore } from '../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
@@ -96,7 +96,7 @@ export class Server {
 
   async #openAlone(owner: Owner): Promise<RunningServer> {
     const store = await this.#openStore()
-    const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+    const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
     const observers = await this.#openObservers(store)
     const pins = await Pins.open(store)
     const leases = await this.#openLeases(store, coordinator.resolver)
@@ -122,7 +122,7 @@ export class Server {
       prewrite: (request) => store.prewrite(request),
       collect: async (isByHand, behindMs) => {
         if (!isByHand) return gc.run(gc.wanted(behindMs))
-        const wanted = Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS)
+        const wanted = Math.max(1, store.time.clock() - behindMs * LOGICAL_PER_MS)
         const beforehand = (ts: Timestamp): Promise<void> => observers.passTo(ts)
         return collectGarbage(store, wanted, { beforehand, afterwards: (safePoint) => observers.collect(safePoint) })
       },
@@ -145,7 +145,7 @@ export class Server {
     return this.#owner.clockOffsetMs
   }
 
-  #openObservers(store: Store): Promise<Observers> {
+  #openObservers(store: CompleteStore): Promise<Observers> {
     const { faults, violations } = this.#world
     const { claimsMax, readyMax } = faults.profile.observers
     const onError = (error: unknown): void => {
@@ -155,7 +155,7 @@ export class Server {
     return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
   }
 
-  async #openLeases(store: Store, resolver: LockResolver): Promise<Leases | undefined> {
+  async #openLeases(store: CompleteStore, resolver: LockResolver): Promise<Leases | undefined> {
     const { faults, violations, leases, scheduler } = this.#world
     if (!faults.profile.holdsLeases) return undefined
     const onError = (error: unknown): void => {
@@ -166,18 +166,18 @@ export class Server {
     return opened
   }
 
-  #expiredLocksOf(store: Store, resolver: LockResolver): ExpiredLocks {
+  #expiredLocksOf(store: CompleteStore, resolver: LockResolver): ExpiredLocks {
     const { violations } = this.#world
     const onError = (error: unknown): void => {
       if (!isEngineError(error)) violations.add('defect', `dead locks are not ended: ${String(error)}`)
     }
-    return new ExpiredLocks({ store, resolver, onError })
+    return new ExpiredLocks({ store, locks: store.locks, resolver, onError })
   }
 
-  #changesOf(store: Store, resolver: LockResolver): Changes {
+  #changesOf(store: CompleteStore, resolver: LockResolver): Changes {
     const { faults, violations, ledger } = this.#world
     if (faults.profile.store === 'memory')
-      store.changes.listen({
+      store.log.listen({
         settled: (changes) => {
           for (const change of changes) if (change.type === 'delete_range') ledger.changes.removed(change)
         },
@@ -193,7 +193,7 @@ export class Server {
     return new Changes(store, { limits, consumers, resolver, onError })
   }
 
-  #openStore(): Promise<Store> {
+  #openStore(): Promise<CompleteStore> {
     const { scheduler, faults, disk, ledger, wallMs } = this.#world
     const { store, durability, cacheBytesMax, lookUpSlowMs } = faults.profile
     const clock = { now: wallMs, monotonicNow: () => scheduler.nowMs }

@@ -69,7 +69,7 @@ export class SharedServers {
       pins: { create: (wanted) => database.createPin(wanted), remove: (pin) => database.removePin(pin) },
       collect: (isByHand, behindMs) =>
         isByHand
-          ? database.gc(Math.max(1, store.clock() - behindMs * LOGICAL_PER_MS))
+          ? database.gc(Math.max(1, store.time.clock() - behindMs * LOGICAL_PER_MS))
           : database.collect({ lifeTimeMs: behindMs }),
       close: () => database.close(),
     }

@@ -307,8 +307,8 @@ class World {
     if (last !== undefined && this.#faults.profile.holdsLeases)
       await this.#whole(until, last.owner, 'taking every lease', () => last.leaseHolder.finish())
     const left = [...lockedKeys(this.#disk.state), ...lockedRows(this.#table.rows)]
-    if (left.length > 0 || (running.store.lockCount ?? 0) !== 0)
-      this.violations.add('lock', `${running.store.lockCount} locks stay in memory, on disk those of ${left}`)
+    if (left.length > 0 || (running.store.locks?.count ?? 0) !== 0)
+      this.violations.add('lock', `${running.store.locks?.count} locks stay in memory, on disk those of ${left}`)
     this.#checkDisk()
     if (this.#isShared)
       await this.#whole(until, running.owner, 'checking all rows', () => checkRows(this.#table.rows, this.violations))
@@ -362,7 +362,7 @@ const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString()
 
 async function resolveAll(store: Store): Promise<void> {
   const resolver = new LockResolver(store)
-  while (!store.probe()) await new Promise((resolve) => setTimeout(resolve, 500)) // It opens the database again.
+  while (!store.upkeep.probe()) await new Promise((resolve) => setTimeout(resolve, 500)) // It opens the database again.
   for (let left = 10; left > 0; left--) {
     const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
     if (locks.length === 0) return

@@ -50,13 +50,13 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
 
 /**
  * The contract of a store: `Store` in `src/store/store.ts`, and the Percolator calls. Cases say nothing of how a store does
- * it. They expect no more than the store's capabilities promise, and report as skipped what does not apply.
+ * it. They expect no more than the store's traits promise, and report as skipped what does not apply.
  */
 export function storeSuite(name: string, kind: StoreKind): void {
   describe(`the contract of stores: ${name}`, () => {
     const contract = new Contract(kind)
     contract.test('the store says what it is held to', async () => {
-      expect((await contract.open()).capabilities).toEqual(kind.capabilities)
+      expect((await contract.open()).traits).toEqual(kind.traits)
     })
     for (const [title, cases] of Object.entries(CASES)) describe(title, () => cases(contract))
   })

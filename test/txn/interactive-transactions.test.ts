@@ -12,7 +12,7 @@ const BEGIN = { mode: 'optimistic', isolation: 'snapshot', ttlMs: 60_000 } as co
 async function start(rest: Partial<Limits> = {}) {
   const store = await stores.open()
   const limits = { ...DEFAULT_LIMITS, ...rest }
-  const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+  const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
   const open = new InteractiveTransactions(store, coordinator, new Outcomes(store, limits), limits)
   const put = async (id: string, key: string, value = 'v') =>
     open.put(id, { key: utf8(key), value: utf8(value), lockWaitMs: 0 })

@@ -16,7 +16,7 @@ async function start(): Promise<{
   run: (ops: readonly Op[], rest?: Partial<OneShot>) => Promise<string>
 }> {
   const store = await stores.open()
-  const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+  const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
   const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
   /** @returns the values that the ops answered. */
   const run = async (ops: readonly Op[], rest: Partial<OneShot> = {}): Promise<string> => {
@@ -91,7 +91,7 @@ describe('what is checked holds at commit_ts, where it is not written:', () => {
         return typeof value === 'function' ? value.bind(target) : value
       },
     })
-    const coordinator = new Coordinator(slow, commitOptionsOf(store.capabilities))
+    const coordinator = new Coordinator(slow, commitOptionsOf(store.traits))
     const oneShots = new OneShots(slow, coordinator, new Outcomes(slow, DEFAULT_LIMITS))
     const request = { checks, ops: [set('1')], maxRetries: 1, lockWaitMs: 0 }
     expect(await codeOf(oneShots.runInTurns(request))).toBe('precondition_failed')

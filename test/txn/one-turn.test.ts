@@ -91,7 +91,7 @@ describe('taken', () => {
       'value of c',
     ])
     expect(await read(store, 'a', startTs)).toBe('value of a')
-    expect(store.lockCount).toBe(0)
+    expect(store.locks.count).toBe(0)
   })
 
   test('a long value', async () => {
@@ -108,7 +108,7 @@ describe('taken', () => {
   test('`transact` takes it too', async () => {
     const gate = new WriteGate(tapped)
     const writing = database.transact(requestOf([put('a')]))
-    expect(store.writeQueue?.batches).toBe(1)
+    expect(store.figures.writeQueue?.batches).toBe(1)
     gate.open()
     expect((await writing).isReplayed).toBe(false)
   })
@@ -178,7 +178,7 @@ describe('with reads that are in memory', () => {
   ]
   test.each(refused)('%s is thrown at once, and nothing is done', async (code, ops, rest) => {
     expect(await codeOf((async () => now(ops, rest))())).toBe(code)
-    expect(store.writeQueue.batches).toBe(0)
+    expect(store.figures.writeQueue.batches).toBe(0)
     expect(store.answers.heldBytes).toBe(0)
     await taken([put('a'), put('b'), put('n')]) // It holds no latch.
   })
@@ -247,7 +247,7 @@ describe('left to `transact`', () => {
   ]
   test.each(requests)('%s', async (_, ops, rest) => {
     expect(now(ops, rest)).toBeUndefined()
-    expect(store.writeQueue?.batches).toBe(0)
+    expect(store.figures.writeQueue?.batches).toBe(0)
   })
 
   const states: readonly [string, () => Promise<unknown>][] = [
@@ -271,7 +271,7 @@ describe('left to `transact`', () => {
         clock.ms += 10_000
       },
     ],
-    ['the safe point is ahead of the start', () => store.raiseSafePoint(store.clock() + 2000)],
+    ['the safe point is ahead of the start', () => store.upkeep.raiseSafePoint(store.time.clock() + 2000)],
     [
       'writes are refused',
       async () => {
@@ -284,12 +284,12 @@ describe('left to `transact`', () => {
   ]
   test.each(states)('%s', async (_, arrange) => {
     await arrange()
-    const { batches } = store.writeQueue
-    const { lockCount } = store
+    const { batches } = store.figures.writeQueue
+    const { count } = store.locks
     expect(now([put('b'), put('a')])).toBeUndefined()
-    expect(store.lockCount).toBe(lockCount)
+    expect(store.locks.count).toBe(count)
     // A save of the mark may be on its way.
-    expect(store.writeQueue.batches).toBeLessThanOrEqual(batches + 1)
+    expect(store.figures.writeQueue.batches).toBeLessThanOrEqual(batches + 1)
     await store.exclusive({ written: ['b'], read: [], isAlone: false }, async () => {}) // It holds no latch.
   })
 
@@ -301,9 +301,9 @@ describe('left to `transact`', () => {
         letEnd = resolve
       })
     }
-    const restoring = store.restore({ id: '0'.repeat(32), ts: 10 }, blocks(), false)
+    const restoring = store.upkeep.restore({ id: '0'.repeat(32), ts: 10 }, blocks(), false)
     await tapped.quiet()
-    expect(store.restoring).toBeDefined()
+    expect(store.upkeep.restoring).toBeDefined()
     expect(now([put('b')])).toBeUndefined()
     letEnd()
     await restoring
@@ -389,7 +389,7 @@ describe('a failed write', () => {
     failNextWrite()
     const failed = ['a', 'b'].map((key) => codeOf(taken([put(key, 'new')])))
     expect(await Promise.all(failed)).toEqual(['storage_unavailable', 'storage_unavailable'])
-    expect(store.lockCount).toBe(0)
+    expect(store.locks.count).toBe(0)
     expect(await read(store, 'a')).toBe(lands ? 'new' : 'old')
     await taken([put('a', 'newer')])
     expect(await read(store, 'a')).toBe('newer')
@@ -431,7 +431,7 @@ describe('a failed write', () => {
 
 test('a transaction that was not taken is not tried again', async () => {
   await store.prewrite(prewriteOf(await store.tso(1), [putOf('locked')]))
-  const tries = vi.spyOn(store as Required<Store>, 'exclusiveNow')
+  const tries = vi.spyOn(store, 'exclusiveNow')
   const request = requestOf([put('locked')])
   expect(database.transactNow(request, () => {})).toBe(false)
   expect(await codeOf(database.transactInTurns(request))).toBe('key_locked')
@@ -494,7 +494,7 @@ test('property: the same requests leave the same records, in one turn or in seve
     const engine = new TappedEngine()
     const time = new TestClock()
     const one = await stores.open({ openEngine: engine.open, now: time.now, lookUpSlowMs: 1000 })
-    if (!inOneTurn) Object.defineProperty(one, 'exclusiveNow', { value: undefined })
+    if (!inOneTurn) Object.defineProperty(one, 'exclusiveNow', { value: () => false })
     const on = await databaseOn(one)
     const answers: unknown[] = []
     for (const step of steps) {
@@ -526,7 +526,7 @@ test('property: the same requests leave the same records, in one turn or in seve
         records.push([String.fromCharCode(stored[0] ?? 0), text(decodeKey(stored))])
     await iterator.close()
     for (const name of ['a', 'b', 'c', 'n']) records.push(await one.mvccGetByKey({ key: utf8(name) }))
-    for await (const { changes } of one.changes.read({ since: 0, upTo: one.changes.newest }))
+    for await (const { changes } of one.log.read({ since: 0, upTo: one.log.newest }))
       records.push(changes.map((change) => ({ ...change, key: text(change.key) })))
     await one.close()
     return byRank([answers, records])
@@ -587,7 +587,7 @@ describe('riders', () => {
 
   test('below the safe point are refused at once', async () => {
     const fence = await claimed()
-    await store.raiseSafePoint(fence + 1)
+    await store.upkeep.raiseSafePoint(fence + 1)
     const exclusive = vi.spyOn(store, 'exclusive')
     const refused = database.transact(requestOf([put('count')], ack(fence)))
     await expect(refused).rejects.toMatchObject({ code: 'ts_below_safe_point' })

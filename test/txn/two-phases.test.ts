@@ -34,13 +34,11 @@ test('what the store does not offer is refused', async () => {
   const status = (await server.get('/v1/status')).json()
   expect(status).toMatchObject({
     store: 'two-phases',
-    capabilities: { one_phase_commit: false, restore: false, compact: false, lock_count: false },
+    capabilities: { one_phase_commit: false, compact: false, lock_count: false },
     writable: true,
   })
   expect(status.counts).not.toHaveProperty('locks')
-  expect(Object.keys(status.overload)).not.toEqual(expect.arrayContaining(['queued_batches']))
-  for (const path of ['/v1/admin/compact', '/v1/admin/restore'])
-    expect((await server.send('POST', path)).json()).toMatchObject({ status: 501, code: 'not_supported' })
+  expect((await server.send('POST', '/v1/admin/compact')).json()).toMatchObject({ status: 501, code: 'not_supported' })
   expect((await server.get('/readyz')).statusCode).toBe(200)
 })
 
@@ -69,7 +67,7 @@ test('the second phase of a commit counts as writing', async () => {
 
 test('without latches increments of one key lose to each other, and none is lost', async () => {
   const store = inTwoPhases(await stores.open())
-  const coordinator = new Coordinator(store, commitOptionsOf(store.capabilities))
+  const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
   const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
   const ops = [{ op: 'increment' as const, key: utf8('n'), by: 1 }]
   const increment = () => oneShots.run({ checks: [], ops, maxRetries: 1000, lockWaitMs: 60_000 })

@@ -34,8 +34,8 @@ declare module 'fastify' {
 export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | 'loopDelayMs'> {
   /** `locks` and the queue are undefined when the store does not count them. */
   readonly locks: number | undefined
-  readonly queuedBatches: number | undefined
-  readonly queuedBytes: number | undefined
+  readonly queuedBatches: number
+  readonly queuedBytes: number
   readonly receiving: number
   readonly bodyBytes: number
   readonly streams: number
@@ -77,13 +77,13 @@ export class Traffic implements Load, BodyRoom {
     return this.#store.answers.heldBytes
   }
   get locks(): number {
-    return this.#store.lockCount ?? 0
+    return this.#store.locks?.count ?? 0
   }
   get queuedBatches(): number {
-    return this.#store.writeQueue?.batches ?? 0
+    return this.#store.figures.writeQueue.batches
   }
   get queuedBytes(): number {
-    return this.#store.writeQueue?.bytes ?? 0
+    return this.#store.figures.writeQueue.bytes
   }
   get loopDelayMs(): number {
     return this.#loopDelay.ms
@@ -96,15 +96,14 @@ export class Traffic implements Load, BodyRoom {
 
   get status(): TrafficStatus {
     const { requests, receiving, bodyBytes } = this.#inFlight
-    const { lockCount: locks, writeQueue } = this.#store
     return {
       requests,
       receiving,
       bodyBytes,
       answerBytes: this.answerBytes,
-      locks,
-      queuedBatches: writeQueue?.batches,
-      queuedBytes: writeQueue?.bytes,
+      locks: this.#store.locks?.count,
+      queuedBatches: this.queuedBatches,
+      queuedBytes: this.queuedBytes,
       loopDelayMs: Math.round(this.loopDelayMs),
       streams: this.#streams,
       watches: this.#watches.size,

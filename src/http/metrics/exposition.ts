@@ -92,8 +92,8 @@ async function askedOf({ database: { store } }: Measured): Promise<Omit<Asked, '
     }
   }
   const [storeBytes, diskSpace] = await Promise.all([
-    known(() => store.diskBytes?.()),
-    known(() => store.diskSpace?.()),
+    known(() => store.files?.bytes()),
+    known(() => store.files?.space()),
   ])
   return { storeBytes, diskSpace }
 }

@@ -31,7 +31,7 @@ export function* families(measured: Measured, asked: Asked): Generator<Family, v
     [{ version, store: database.store.name, durability }, 1],
   ])
   yield* ofHttp(measured, asked)
-  yield* ofTransactions(database.store.meters)
+  yield* ofTransactions(database.store.figures.meters)
   const status = database.status()
   yield* ofLocks(database, status)
   yield* ofOracle(database)
@@ -117,8 +117,8 @@ function byCode(refused: readonly (readonly [readonly [string, string], number])
 function ofLocks(database: Database, status: DatabaseStatus): Family[] {
   const { locks, openTransactions, transactionBytes, outcomeBytes } = status
   const { store } = database
-  const { oldestLockTs } = store
-  const ageS = oldestLockTs === undefined ? 0 : (physicalMs(store.now()) - physicalMs(oldestLockTs)) / 1000
+  const oldestTs = store.locks?.oldestTs
+  const ageS = oldestTs === undefined ? 0 : (physicalMs(store.now()) - physicalMs(oldestTs)) / 1000
   return [
     ...(locks === undefined
       ? []
@@ -126,7 +126,7 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
           gauge('perkv_locks', 'Locks on keys now.', locks),
           gauge('perkv_oldest_lock_age_seconds', 'Time since the start of the oldest lock; 0: none stands.', ageS),
         ]),
-    gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', store.waiting),
+    gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', store.figures.waiting),
     gauge('perkv_open_transactions', 'Interactive transactions that are open.', openTransactions),
     gauge('perkv_open_transaction_bytes', 'Bytes that they hold in memory.', transactionBytes),
     gauge('perkv_outcome_bytes', 'Bytes of stored outcomes of idempotent requests.', outcomeBytes),
@@ -134,7 +134,7 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
 }
 
 function ofOracle({ store }: Database): Family[] {
-  const { meters, aheadMs, clockAheadMs } = store.oracleState
+  const { meters, aheadMs, clockAheadMs } = store.figures.oracle
   return [
     counter('perkv_oracle_timestamps_total', 'Timestamps that were handed out.', meters.timestamps),
     histogram('perkv_oracle_wait_seconds', 'Waits for timestamps: for the mark on disk, or for the clock.', [
@@ -150,7 +150,8 @@ function ofOracle({ store }: Database): Family[] {
   ]
 }
 
-function ofTable({ store: { tableCalls }, registry }: Database): Family[] {
+function ofTable({ store, registry }: Database): Family[] {
+  const { tableCalls } = store.figures
   if (tableCalls === undefined) return []
   const { calls, races, lostGuesses, uncertain, trimmed } = tableCalls
   return [
@@ -170,8 +171,9 @@ function ofStorage(
   { fault, restoring }: DatabaseStatus,
   { storeBytes, diskSpace }: Asked,
 ): Family[] {
-  const { cache, groupBatches, groupBytes, writes, failedWrites } = store.meters
-  const levels = store.levels?.() ?? []
+  const { meters, writeQueue, cacheBytes } = store.figures
+  const { cache, groupBatches, groupBytes, writes, failedWrites } = meters
+  const levels = store.files?.levels() ?? []
   const writable = fault === undefined && restoring === undefined ? 1 : 0
   return [
     gauge('perkv_writable', '1, or 0 while writes are refused.', writable),
@@ -179,17 +181,13 @@ function ofStorage(
     histogram('perkv_group_commit_batches', 'Batches that shared a write.', groupBatches),
     histogram('perkv_group_commit_bytes', 'Bytes of a write.', groupBytes),
     counter('perkv_engine_failed_writes_total', 'Writes that failed.', failedWrites),
-    ...(store.writeQueue === undefined
-      ? []
-      : [
-          gauge('perkv_engine_queued_batches', 'Batches that wait for the disk.', store.writeQueue.batches),
-          gauge('perkv_engine_queued_bytes', 'Their bytes.', store.writeQueue.bytes),
-        ]),
+    gauge('perkv_engine_queued_batches', 'Batches that wait for the disk.', writeQueue.batches),
+    gauge('perkv_engine_queued_bytes', 'Their bytes.', writeQueue.bytes),
     counter('perkv_version_cache_hits_total', 'Reads of a key that memory has answered.', cache.hits),
     counter('perkv_version_cache_misses_total', 'Reads of a key that went to the engine.', cache.misses),
-    ...(store.versionCache === undefined
+    ...(cacheBytes === undefined
       ? []
-      : [gauge('perkv_version_cache_bytes', 'Bytes that the version cache holds.', store.versionCache.bytes)]),
+      : [gauge('perkv_version_cache_bytes', 'Bytes that the version cache holds.', cacheBytes)]),
     ...(storeBytes === undefined
       ? []
       : [gauge('perkv_store_bytes', 'Bytes of the tables on disk, about.', storeBytes)]),
@@ -214,7 +212,7 @@ function ofStorage(
 
 function ofCollection({ store }: Database, { gc, safePoint }: DatabaseStatus): Family[] {
   const { lastRun } = gc
-  const { runs, failures, removedVersions, seconds } = store.meters.collections
+  const { runs, failures, removedVersions, seconds } = store.figures.meters.collections
   return [
     gauge(
       'perkv_safe_point_age_seconds',

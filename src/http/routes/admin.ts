@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { PageRequest } from '../../bytes/sorted-map.js'
 import type { PinState } from '../../database/database.js'
-import { invalid, KvError } from '../../errors/kv-error.js'
+import { invalid } from '../../errors/kv-error.js'
 import { PIN_TTL_MS_DEFAULT } from '../../limits.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
@@ -30,8 +30,6 @@ export function adminRoutes(app: FastifyInstance, { database, limits }: AppConte
   const decodeCompact = decoderOf(schemas.compact.body, limits)
   app.post('/v1/admin/compact', { schema: schemas.compact, config }, async (request, reply) => {
     const range = rangeOf(await decodeCompact(request), 'prefix')
-    const { name, capabilities } = database.store
-    if (!capabilities.compact) throw new KvError('not_supported', `the store ${name} has no files to compact`, {})
     return answer(request, reply, { ...(await database.compact(range)) })
   })
 

@@ -32,8 +32,6 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
 
   app.register(async (scope) => {
     scope.addHook('onRequest', (request, _reply, done) => {
-      const { name, capabilities } = database.store
-      if (!capabilities.restore) return done(new KvError('not_supported', `the store ${name} takes no restore`, {}))
       const { origin, 'content-type': type } = request.headers
       request.headers['content-type'] = BACKUP_TYPE
       // curl sends a file without a type. With an Origin header a type is needed: a page of another site could send one without.

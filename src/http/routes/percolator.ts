@@ -122,7 +122,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     }
   })
   call('get_lock_wait_info', 'read_all', schemas.getLockWaitInfo, ({ limit = LOCK_WAITS_SHOWN_DEFAULT }) => ({
-    entries: store.lockWaits?.(limit) ?? [],
+    entries: store.lockWaits(limit),
   }))
   call('gc', 'admin', schemas.gc, ({ safePoint }) => database.gc(safePoint))
   call('mvcc_get_by_key', 'read', schemas.mvccGetByKey, (body) => store.mvccGetByKey(body))

@@ -29,7 +29,7 @@ export function statusRoutes(
   function unreadiness(): KvError | undefined {
     const fault = database.probe()
     if (fault !== undefined) return new KvError('storage_unavailable', fault, {})
-    const overload = database.store.oracleState.late ?? traffic.overload
+    const overload = database.store.figures.oracle.late ?? traffic.overload
     return overload === undefined ? undefined : new KvError('overloaded', overload, {})
   }
 

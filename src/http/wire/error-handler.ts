@@ -16,7 +16,7 @@ export type Report = (error: unknown, requestId: string) => Problem
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
 /** @param store tells the log itself of some failures, which each request would repeat. */
-export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'now' | 'isTold'>): Report {
+export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'now' | 'upkeep'>): Report {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {
     const nowMs = performance.now()
@@ -28,7 +28,7 @@ export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'no
     tellTimeLeft(error, () => store.now())
     const problem = problemOf(error, requestId)
     meters.problem(problem.code)
-    if (store.isTold?.(error)) return problem
+    if (store.upkeep.isTold(error)) return problem
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), requestId)
     else if (problem.isServerFault) log.error({ err: error, reqId: requestId }, 'request failed')
     return problem

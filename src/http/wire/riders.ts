@@ -7,6 +7,7 @@ import type { Limits } from '../../limits.js'
 import { noSuchConsumer } from '../../percolator/consumer.js'
 import { noSuchObserver, type Observer, requireInRange } from '../../percolator/observer.js'
 import type { LeaseRider, Riders } from '../../percolator/riders.js'
+import { requireLog } from '../../store/change-log.js'
 import type { Store } from '../../store/store.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
@@ -97,7 +98,7 @@ export function requireReached(riders: Riders, grant: Grant, { store, changes }:
  */
 export function requireObserved(riders: Riders, { store, changes }: Observing): void {
   const { acks = [], notify = [], positions = [] } = riders
-  const clock = store.clock()
+  const clock = store.time.clock()
   for (const [index, { observer, key, fence }] of acks.entries()) {
     requireInRange(observerNamed(observer, store), key, () => `acks[${index}].key`)
     if (fence > clock) throw invalid(`acks[${index}].fence`, `acks[${index}].fence is in the future`)
@@ -108,7 +109,7 @@ export function requireObserved(riders: Riders, { store, changes }: Observing): 
   }
   for (const [index, { consumer, from, ts }] of positions.entries()) {
     if (changes.consumers.rangeOf(consumer) === undefined) throw noSuchConsumer(consumer)
-    if (ts > from && ts > store.changes.resolve())
+    if (ts > from && ts > requireLog(store).resolve())
       throw invalid(`positions[${index}].ts`, `positions[${index}].ts is above resolved_ts, in the future`)
   }
 }

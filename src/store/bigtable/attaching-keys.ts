@@ -6,7 +6,6 @@ import type { PrewriteRequest } from '../../percolator/api.js'
 import { attachedFence } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { ATTACHED_END, attachedName, attachedPrefix, fenceOfAttached, keyOfAttached } from '../attached-names.js'
-import type { Attachments } from '../attachments.js'
 import type { HeldLeases } from '../held-leases.js'
 import type { SystemName } from '../system-records.js'
 import { ROW_KEY_BYTES_MAX, rowKeyOfSystem } from './row-keys.js'
@@ -31,7 +30,7 @@ interface Count {
  * Keys that are attached to leases. The record of a key is written when its lock stands, and before the lease is judged. So it may stand for a key
  * that was not attached in the end, and none is missing.
  */
-export class AttachingKeys implements Attachments {
+export class AttachingKeys {
   readonly #system: SystemRows
   readonly #leases: HeldLeases
   readonly #rows: RowTable
@@ -44,7 +43,8 @@ export class AttachingKeys implements Attachments {
     this.#leases = leases
   }
 
-  async load(): Promise<readonly Timestamp[]> {
+  /** @returns the fences of all grants that have records. */
+  async fences(): Promise<readonly Timestamp[]> {
     const fences: Timestamp[] = []
     for (let from = attachedPrefix(0); ; ) {
       const [first] = await this.#system.page(from, ATTACHED_END, 1)
@@ -53,15 +53,6 @@ export class AttachingKeys implements Attachments {
       fences.push(fence)
       from = attachedPrefix(fence + 1)
     }
-  }
-
-  /** The records of leases say so. */
-  has(): boolean {
-    return true
-  }
-
-  end(): Promise<never> {
-    throw new Error('keys of several rows are deleted by a transaction')
   }
 
   /**

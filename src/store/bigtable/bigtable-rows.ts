@@ -123,7 +123,7 @@ export class BigtableRows implements RowAccess {
     return this.#source.observe(ts)
   }
   resolve(): Timestamp {
-    throw new Error('there is no resolved_ts on Bigtable')
+    return this.resolvedTs
   }
 
   async historyOf(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth = 'txn'): Promise<readonly WriteRecord[]> {

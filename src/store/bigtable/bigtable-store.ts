@@ -1,26 +1,24 @@
 import { LockResolver } from '../../coordinator/lock-resolver.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { WaitForEntry } from '../../errors/registry.js'
-import type { StoreMeters } from '../../meters/store-meters.js'
 import type { Clock } from '../../oracle/clock.js'
 import type { OracleState } from '../../oracle/oracle.js'
 import type { TimestampSource } from '../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
-import { type Timestamp, timestampFromMs } from '../../timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { CellCalls } from '../calls/cell-calls.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { Cells } from '../cells.js'
-import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
-import type { SharedCells } from '../shared-cells.js'
-import type { Capabilities, RestoreProgress, Store, TableCalls } from '../store.js'
+import type { SharedParts, Store, StoreFigures, Traits, Upkeep } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
+import type { TimeSource } from '../time-source.js'
 import { AttachingKeys } from './attaching-keys.js'
 import { BigtableRows } from './bigtable-rows.js'
 import { CellRows } from './cell-rows.js'
@@ -29,7 +27,6 @@ import { DeadLocks } from './dead-locks.js'
 import { GuardedTable } from './guarded-table.js'
 import { Hints } from './hints.js'
 import { KeyPolling } from './key-polling.js'
-import { NoChanges } from './no-changes.js'
 import { PollingLocks } from './polling-locks.js'
 import { Reads } from './reads.js'
 import { Registrations } from './registrations.js'
@@ -38,6 +35,7 @@ import { RestoreWatch } from './restore-watch.js'
 import { RowCache } from './row-cache.js'
 import { RowTable } from './row-table.js'
 import { SharedSafePoint } from './shared-safe-point.js'
+import { SharedTime } from './shared-time.js'
 import { SystemRows } from './system-rows.js'
 import type { Table } from './table.js'
 import { TableScan } from './table-scan.js'
@@ -45,7 +43,7 @@ import { WaitGraph } from './waits/wait-graph.js'
 import { WaitReports } from './waits/wait-reports.js'
 
 /** @internal */
-export const BIGTABLE_CAPABILITIES: Capabilities = {
+export const BIGTABLE_TRAITS: Traits = {
   onePhaseCommit: false,
   asyncCommit: false,
   atomicRequests: false,
@@ -93,24 +91,29 @@ export interface BigtableStoreOptions {
  */
 export class BigtableStore implements Store {
   readonly name = 'bigtable'
-  readonly capabilities = BIGTABLE_CAPABILITIES
+  readonly traits = BIGTABLE_TRAITS
+  readonly time: TimeSource
+  readonly upkeep: Upkeep
+  readonly figures: StoreFigures
+  readonly locks = undefined
+  readonly files = undefined
+  /** No process sees all commits. */
+  readonly log = undefined
   readonly isWrittenAhead = false
   readonly cells: Cells
-  readonly sharedCells: SharedCells
-  readonly attachments: AttachingKeys
+  readonly shared: SharedParts
+  readonly attachments = undefined
   readonly consumers = new ConsumerMoves()
-  readonly changes: ChangeLog
   readonly system: SystemRecords
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
   readonly #table: Table
   readonly #oracle: SharedOracle
-  readonly #clock: Clock
   readonly #scan: TableScan
   readonly #safePoint: SharedSafePoint
   readonly #rows: BigtableRows
-  readonly #rowTable: RowTable
   readonly #reads: Reads
+  readonly attaching: AttachingKeys
   readonly #collection: Collection
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
@@ -118,7 +121,6 @@ export class BigtableStore implements Store {
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
   readonly #restores: RestoreWatch
-  readonly #restoration: TableRestoration
   /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
   readonly #claims = new Latches()
   readonly #onClose: () => void
@@ -132,35 +134,66 @@ export class BigtableStore implements Store {
     this.#table = table
     this.#restores = restores
     this.#oracle = oracle
-    this.#clock = clock
+    this.time = new SharedTime(oracle, clock)
     this.answers = answers
     this.cursorSecret = options.cursorSecret
     this.#scan = new TableScan(table)
     this.#polling = new KeyPolling(table, this.#dead)
-    this.changes = new NoChanges(this.#polling)
     this.#safePoint = new SharedSafePoint({
       ...{ table, clock, source: oracle, settledMs: options.settledMs },
       restored: () => restores.safePoint,
     })
-    this.#rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
+    const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
     const observed = new Observed()
     const registrations = new Registrations(observed, registeringMs)
     const hints = new Hints(table, observed, registrations)
     const cellSources = { records: system, observed, registrations, hints }
-    this.#rows = new BigtableRows(this.#rowTable, this.#scan, oracle, this.#safePoint, cellSources)
-    this.sharedCells = new CellRows(table, oracle, cellSources)
-    this.#reads = new Reads(table, this.#rowTable, this.#scan, oracle, this.#safePoint, answers)
-    this.#collection = new Collection(table, this.#rowTable, this.#scan, this.#safePoint, {
-      refresh: () => this.sharedCells.refresh(),
+    this.#rows = new BigtableRows(rowTable, this.#scan, oracle, this.#safePoint, cellSources)
+    const sharedCells = new CellRows(table, oracle, cellSources)
+    this.attaching = new AttachingKeys(system, this.#rows.leases, rowTable)
+    this.shared = { cells: sharedCells, records: system, attachedFences: () => this.attaching.fences() }
+    this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
+    this.#collection = new Collection(table, rowTable, this.#scan, this.#safePoint, {
+      refresh: () => sharedCells.refresh(),
       at: (key) => observed.at(key),
     })
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
-    this.#restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
+    const restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     this.cells = new CellCalls(this.#rows, system)
-    this.attachments = new AttachingKeys(system, this.#rows.leases, this.#rowTable)
+    const collection = this.#collection
+    this.upkeep = {
+      probe: () => restores.peek() === undefined, // Whether Bigtable answers shows at the next call.
+      fault: undefined,
+      isTold: () => false,
+      get restoring() {
+        return restores.peek()
+      },
+      raiseSafePoint: (safePoint, signal) => collection.raiseSafePoint(safePoint, signal),
+      collect: (safePoint, pace) => collection.collect(safePoint, pace),
+      restore: (source, blocks, isAnew) => restoration.restore(source, blocks, isAnew),
+    }
+    const pessimistic = this.#pessimistic
+    this.figures = {
+      meters: this.#rows.meters,
+      get oracle() {
+        return oracle.state
+      },
+      get waiting() {
+        return pessimistic.waiting
+      },
+      /** Calls in flight stand for batches. */
+      get writeQueue() {
+        const { calls, bytes } = table.inFlight
+        return { batches: calls, bytes }
+      },
+      cacheBytes: undefined,
+      get tableCalls() {
+        return { calls: table.calls, ...rowTable.counts }
+      },
+    }
   }
 
   /** Reads the safe point again and again from now on. Without it, the row is read when it is needed. */
@@ -171,61 +204,15 @@ export class BigtableStore implements Store {
   get safePoint(): Timestamp {
     return this.#safePoint.value
   }
-  get meters(): StoreMeters {
-    return this.#rows.meters
-  }
   get leases(): HeldLeases {
     return this.#rows.leases
-  }
-  get oracleState(): OracleState {
-    return this.#oracle.state
-  }
-  get waiting(): number {
-    return this.#pessimistic.waiting
   }
   /** Those of this process. */
   lockWaits(limit: number): readonly WaitForEntry[] {
     return this.#waits.waits(limit)
   }
-  /** Calls in flight stand for batches. */
-  get writeQueue(): { readonly batches: number; readonly bytes: number } {
-    const { calls, bytes } = this.#table.inFlight
-    return { batches: calls, bytes }
-  }
-  get tableCalls(): TableCalls {
-    return { calls: this.#table.calls, ...this.#rowTable.counts }
-  }
-
-  get restoring(): RestoreProgress | undefined {
-    const run = this.#restores.peek()
-    if (run === undefined) return undefined
-    const { id, ts, lastKey, pairs, bytes } = run
-    return { id, ts, lastKey, pairs, bytes }
-  }
-
-  /** Whether Bigtable answers shows at the next call. */
-  probe(): boolean {
-    return this.restoring === undefined
-  }
-  clock(): Timestamp {
-    return this.#oracle.clock()
-  }
-  /** This server's clock may be ahead of the leader's. */
-  get nextTsMin(): Timestamp {
-    return this.#oracle.last + 1
-  }
   now(): Timestamp {
     return this.#oracle.now()
-  }
-  ago(ms: number): Timestamp {
-    return timestampFromMs(this.#clock.ago(ms))
-  }
-  /** Servers come and go, so only the wall clock is common to all. */
-  steadyMs(): number {
-    return this.#clock.now()
-  }
-  elapsedMs(): number {
-    return this.#clock.elapsedMs()
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
     const looking = this.#restores.requireRestored()
@@ -242,6 +229,13 @@ export class BigtableStore implements Store {
     return 0
   }
 
+  known(): undefined {
+    return undefined
+  }
+  exclusiveNow(): boolean {
+    return false
+  }
+  readonly watchKeys: Store['watchKeys'] = (watcher) => this.#polling.watch(watcher)
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
@@ -258,7 +252,7 @@ export class BigtableStore implements Store {
   readonly prewrite: Store['prewrite'] = async (request, beside) => {
     const prewrite = () => this.#calls.prewrite(inTwoPhases(request), beside)
     const attaches = request.riders?.judgedAtCommit && request.mutations.some(({ leaseFence }) => leaseFence)
-    return attaches ? this.attachments.around(request, prewrite) : prewrite()
+    return attaches ? this.attaching.around(request, prewrite) : prewrite()
   }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
@@ -270,7 +264,7 @@ export class BigtableStore implements Store {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly exclusive: NonNullable<Store['exclusive']> = (claim, body) =>
+  readonly exclusive: Store['exclusive'] = (claim, body) =>
     this.#claims.hold(exclusiveLatches(claim), () => body(this.prewrite), claim.read)
 
   readonly deleteRange: Store['deleteRange'] = async (range) => {
@@ -278,13 +272,6 @@ export class BigtableStore implements Store {
     await endTransactionsIn(this, range)
     await this.#collection.deleteRange(range, ts, () => this.#oracle.last)
   }
-
-  readonly restore: NonNullable<Store['restore']> = (source, blocks, isAnew) =>
-    this.#restoration.restore(source, blocks, isAnew)
-
-  readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint, signal) =>
-    this.#collection.raiseSafePoint(safePoint, signal)
-  readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
 
   async close(): Promise<void> {
     this.#pessimistic.close()

@@ -2,7 +2,7 @@ import { keyText } from '../../bytes/key-text.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { decodeLock } from '../../percolator/codec/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
-import type { KeyListener } from '../change-log.js'
+import type { KeyWatcher } from '../change-log.js'
 import type { DeadLocks } from './dead-locks.js'
 import { LOCK_COLUMN, REVISION_COLUMN } from './layout.js'
 import { keyOfRow, rowKeyOf } from './row-keys.js'
@@ -29,9 +29,9 @@ export class KeyPolling {
   }
 
   /** Tells of each key once after it was named first, and then whenever its row has changed. @returns ends it. */
-  watch(listener: KeyListener): () => void {
+  watch(watcher: Pick<KeyWatcher, 'keys' | 'changed'>): () => void {
     const end = new AbortController()
-    void this.#watch(listener, AbortSignal.any([end.signal, this.#closed.signal]))
+    void this.#watch(watcher, AbortSignal.any([end.signal, this.#closed.signal]))
     return () => end.abort()
   }
 
@@ -39,7 +39,7 @@ export class KeyPolling {
     this.#closed.abort()
   }
 
-  async #watch(listener: KeyListener, signal: AbortSignal): Promise<void> {
+  async #watch(watcher: Pick<KeyWatcher, 'keys' | 'changed'>, signal: AbortSignal): Promise<void> {
     let known: ReadonlyMap<string, string> = new Map()
     for (;;) {
       try {
@@ -47,16 +47,16 @@ export class KeyPolling {
       } catch {
         return
       }
-      known = await this.#look(listener, known, signal)
+      known = await this.#look(watcher, known, signal)
     }
   }
 
   async #look(
-    listener: KeyListener,
+    watcher: Pick<KeyWatcher, 'keys' | 'changed'>,
     known: ReadonlyMap<string, string>,
     signal: AbortSignal,
   ): Promise<ReadonlyMap<string, string>> {
-    const keys = [...listener.keys()]
+    const keys = [...watcher.keys()]
     const seen = new Map<string, string>()
     for (let from = 0; from < keys.length; from += ROWS_AT_A_TIME) {
       const some = keys.slice(from, from + ROWS_AT_A_TIME)
@@ -69,7 +69,7 @@ export class KeyPolling {
         const now = revisions === undefined ? before : (revisions.get(keyText(rowKeyOf(key))) ?? ABSENT)
         if (now === undefined) continue
         seen.set(text, now)
-        if (now !== before) listener.changed(key)
+        if (now !== before) watcher.changed(key)
       }
     }
     return seen

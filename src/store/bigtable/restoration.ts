@@ -10,7 +10,7 @@ import type { ValuedPair } from '../../percolator/api.js'
 import type { Mutation } from '../../percolator/row.js'
 import { isData } from '../../percolator/write.js'
 import { physicalMs, type Timestamp } from '../../timestamp.js'
-import type { RestoreProgress, RestoreSource, Store } from '../store.js'
+import type { RestoreProgress, RestoreSource, Upkeep } from '../store.js'
 import { decodeCells, REVISION, REVISION_COLUMN, writesOf } from './layout.js'
 import type { RestoreRecord, RestoreRun } from './restore-row.js'
 import type { RestoreWatch } from './restore-watch.js'
@@ -62,7 +62,7 @@ export class TableRestoration {
 
   async restore(
     source: RestoreSource,
-    blocks: Parameters<NonNullable<Store['restore']>>[1],
+    blocks: Parameters<Upkeep['restore']>[1],
     isAnew: boolean,
   ): Promise<RestoreProgress> {
     if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})

@@ -4,7 +4,13 @@ import { Backoff } from '../../coordinator/backoff.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { RecordReads } from '../calls/row-access.js'
 import type { Latches } from '../latches.js'
-import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../system-records.js'
+import {
+  claimOf,
+  type SharedRecords,
+  type SystemName,
+  type SystemRecords,
+  type SystemWrite,
+} from '../system-records.js'
 import { RECORD } from './layout.js'
 import { rowKeyOfSystem, systemNameOf } from './row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from './table.js'
@@ -19,7 +25,7 @@ const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
  * Records of the server itself: one row each. Several are not written together, so whoever writes several must be able to
  * do with some of them.
  */
-export class SystemRows implements SystemRecords, RecordReads {
+export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
   readonly isSettled = true
   readonly #table: Table
   readonly #scan: TableScan

@@ -20,9 +20,9 @@ export interface RowAccess {
   readonly safePoint: Timestamp
   /**
    * The locks of transactions below it are resolved. One that is still found, or is found again, was written late: its transaction
-   * may be committed elsewhere, but not by this lock. Absent: no lock is written late.
+   * may be committed elsewhere, but not by this lock. undefined: no lock is written late.
    */
-  readonly clearedTs?: Timestamp
+  readonly clearedTs: Timestamp | undefined
   /** Upper bound of the timestamps of all reads. Calculated commit timestamps must be above it. */
   readonly maxTs: Timestamp
   /** The highest delete_range that runs; 0: none. Calculated commit timestamps must be above it too. */
@@ -64,7 +64,7 @@ export interface RowAccess {
   update<T>(change: Change<T>): Promise<T>
   /** Some key may have a version above every timestamp handed out. */
   readonly isWrittenAhead: boolean
-  /** See `ChangeLog.resolve`. */
+  /** See `ChangeLog.resolve`. 0 where there is no log. */
   resolve(): Timestamp
   /** A new timestamp. */
   nextTs(): Timestamp | Promise<Timestamp>

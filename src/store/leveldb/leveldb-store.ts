@@ -1,9 +1,8 @@
 import type { WaitForEntry } from '../../errors/registry.js'
 import { CACHE_BYTES_DEFAULT, CLOCK_MS_MAX, DEFAULT_LIMITS } from '../../limits.js'
-import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock } from '../../oracle/clock.js'
-import { Oracle, type OracleState } from '../../oracle/oracle.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
+import { Oracle } from '../../oracle/oracle.js'
+import { physicalMs, type Timestamp } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { Attachments } from '../attachments.js'
 import { AttachmentCalls } from '../calls/attachment-calls.js'
@@ -17,7 +16,17 @@ import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { oldestStartTs } from '../oldest-lock.js'
-import type { Capabilities, CompleteStore, DiskSpace, RestoreProgress, Store } from '../store.js'
+import type {
+  CompleteStore,
+  DiskSpace,
+  StandingLocks,
+  Store,
+  StoreFigures,
+  StoreFiles,
+  Traits,
+  Upkeep,
+} from '../store.js'
+import { OwnTime, type TimeSource } from '../time-source.js'
 import { DataDirectoryError } from './data-directory-error.js'
 import { cursorSecretOf, FORMAT_VERSION, openDataDirectory, unusable } from './directory/data-directory.js'
 import { openVerified } from './directory/open-verified.js'
@@ -173,7 +182,7 @@ function requireUsableClock(unixMs: number): void {
   throw new DataDirectoryError(`the clock of this machine says ${year}, and timestamps end in 2109: set the clock`)
 }
 
-const CAPABILITIES: Capabilities = {
+const TRAITS: Traits = {
   onePhaseCommit: true,
   asyncCommit: true,
   atomicRequests: true,
@@ -199,39 +208,43 @@ interface Parts {
 
 class LevelDbStore implements CompleteStore {
   readonly name = 'leveldb'
-  readonly capabilities = CAPABILITIES
+  readonly traits = TRAITS
+  readonly time: TimeSource
+  readonly upkeep: Upkeep
+  readonly figures: StoreFigures
+  readonly locks: StandingLocks
+  readonly files: StoreFiles
+  readonly log: ChangeLog
   readonly system: Store['system']
   readonly cells: Cells
   readonly consumers: ConsumerMoves
+  readonly shared = undefined
   readonly leases: HeldLeases
   readonly attachments: Attachments
   readonly answers: AnswerBudget
-  readonly meters: StoreMeters
   readonly cursorSecret: Uint8Array
   readonly #rows: RowStore
   readonly #oracle: Oracle
-  readonly #clock: Clock
   readonly #reads: Reads
   readonly #mvcc: Mvcc
   readonly #validation: ReadValidation
   readonly #calls: WriteCalls
   readonly #prewriteExclusive: Store['prewrite']
   readonly #pessimistic: PessimisticLocks
-  readonly #collection: Collection
   readonly #rangeDeletion: RangeDeletion
   readonly #stopScrub: () => void
-  readonly #restoration: Restoration
-
-  readonly diskSpace: () => Promise<DiskSpace>
 
   constructor({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub, diskSpace }: Parts) {
-    this.diskSpace = diskSpace
     this.answers = answers
-    this.meters = rows.meters
     this.cursorSecret = cursorSecret
     this.#rows = rows
     this.#oracle = oracle
-    this.#clock = clock
+    this.time = new OwnTime(oracle, clock)
+    this.upkeep = upkeepOf(rows, new Collection(rows), new Restoration(rows, oracle))
+    this.figures = figuresOf(rows, oracle)
+    this.locks = locksOf(rows)
+    this.files = filesOf(rows, diskSpace)
+    this.log = rows.changes
     this.#stopScrub = stopScrub
     const longReads = new LongReads(answers)
     this.#reads = new Reads(rows, answers, longReads)
@@ -240,7 +253,6 @@ class LevelDbStore implements CompleteStore {
     this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
     this.#prewriteExclusive = (request, beside) => this.#calls.prewrite(request, beside, true)
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
-    this.#collection = new Collection(rows)
     this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
@@ -250,62 +262,19 @@ class LevelDbStore implements CompleteStore {
     })
     this.consumers = rows.consumers
     this.leases = rows.leases
-    this.#restoration = new Restoration(rows, oracle)
   }
 
-  get changes(): ChangeLog {
-    return this.#rows.changes
-  }
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }
   get isWrittenAhead(): boolean {
     return this.#rows.written.isAny
   }
-  get lockCount(): number {
-    return this.#rows.locks.size
-  }
-  get oldestLockTs(): Timestamp | undefined {
-    return oldestStartTs(this.#rows.locks.all())
-  }
   lockWaits(limit: number): readonly WaitForEntry[] {
     return this.#rows.waits.edges(limit)
   }
-  get fault(): string | undefined {
-    return this.#rows.health.fault
-  }
-
-  isTold(error: unknown): boolean {
-    return this.#rows.health.isTold(error)
-  }
-  get writeQueue(): CompleteStore['writeQueue'] {
-    return this.#rows.group.queue
-  }
-  get restoring(): RestoreProgress | undefined {
-    return this.#rows.health.restoring
-  }
-  probe(): boolean {
-    this.#rows.health.reopenSoon()
-    return this.fault === undefined && this.restoring === undefined
-  }
-  clock(): Timestamp {
-    return this.#oracle.clock()
-  }
-  /** Whatever was handed out so far, the next one is in the clock's millisecond or in a later one. */
-  get nextTsMin(): Timestamp {
-    return timestampFromMs(physicalMs(this.clock()))
-  }
   now(): Timestamp {
     return this.#oracle.now()
-  }
-  steadyMs(): number {
-    return this.#clock.steadyMs()
-  }
-  elapsedMs(): number {
-    return this.#clock.elapsedMs()
-  }
-  ago(ms: number): Timestamp {
-    return timestampFromMs(this.#clock.ago(ms))
   }
   tsoForClient(count: number): Promise<Timestamp> {
     return guard(() => this.#oracle.nextForClient(count))
@@ -322,7 +291,8 @@ class LevelDbStore implements CompleteStore {
     return this.#rows.close()
   }
 
-  readonly known: CompleteStore['known'] = (request) => this.#reads.known(request)
+  readonly known: Store['known'] = (request) => this.#reads.known(request)
+  readonly watchKeys: Store['watchKeys'] = (watcher) => this.log.listen(watcher)
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
@@ -332,25 +302,13 @@ class LevelDbStore implements CompleteStore {
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
   readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
-  get oracleState(): OracleState {
-    return this.#oracle.state
-  }
-  get versionCache(): { readonly bytes: number } {
-    return this.#rows.cache
-  }
-  get waiting(): number {
-    return this.#rows.waits.size
-  }
-  levels(): ReturnType<NonNullable<Store['levels']>> {
-    return this.#rows.health.isAvailable ? this.#rows.engine.levels?.() : undefined
-  }
 
-  readonly exclusive: CompleteStore['exclusive'] = (claim, body) => {
+  readonly exclusive: Store['exclusive'] = (claim, body) => {
     return guard(() =>
       this.#rows.latches.hold(exclusiveLatches(claim), () => body(this.#prewriteExclusive), claim.read),
     )
   }
-  readonly exclusiveNow: NonNullable<Store['exclusiveNow']> = (claim, body) => {
+  readonly exclusiveNow: Store['exclusiveNow'] = (claim, body) => {
     const { latches, locks } = this.#rows
     if (locks.hasAny(claim.written)) return false // Its prewrite would be refused.
     const written = exclusiveLatches(claim)
@@ -385,17 +343,68 @@ class LevelDbStore implements CompleteStore {
 
   readonly newestAhead: Store['newestAhead'] = (keys) => guard(() => this.#rows.written.newestOf(keys))
 
-  readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
-  readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
-  readonly compact: CompleteStore['compact'] = (range) =>
-    guard(() => {
-      this.#rows.health.requireWritable()
-      return compact(this.#rows.engine, range)
-    })
-  readonly diskBytes: CompleteStore['diskBytes'] = () => guard(() => diskBytes(this.#rows.engine))
   readonly deleteRange: Store['deleteRange'] = (range) =>
     this.#rangeDeletion.delete(range, () => endTransactionsIn(this, range))
+}
 
-  readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
-    this.#restoration.restore(source, blocks, isAnew)
+function upkeepOf({ health }: RowStore, collection: Collection, restoration: Restoration): Upkeep {
+  return {
+    probe: () => {
+      health.reopenSoon()
+      return health.fault === undefined && health.restoring === undefined
+    },
+    get fault() {
+      return health.fault
+    },
+    isTold: (error) => health.isTold(error),
+    get restoring() {
+      return health.restoring
+    },
+    raiseSafePoint: (safePoint) => collection.raiseSafePoint(safePoint),
+    collect: (safePoint, pace) => collection.collect(safePoint, pace),
+    restore: (source, blocks, isAnew) => restoration.restore(source, blocks, isAnew),
+  }
+}
+
+function figuresOf({ meters, waits, group, cache }: RowStore, oracle: Oracle): StoreFigures {
+  return {
+    meters,
+    get oracle() {
+      return oracle.state
+    },
+    get waiting() {
+      return waits.size
+    },
+    get writeQueue() {
+      return group.queue
+    },
+    get cacheBytes() {
+      return cache.bytes
+    },
+    tableCalls: undefined,
+  }
+}
+
+function locksOf(rows: RowStore): StandingLocks {
+  return {
+    get count() {
+      return rows.locks.size
+    },
+    get oldestTs() {
+      return oldestStartTs(rows.locks.all())
+    },
+  }
+}
+
+function filesOf(rows: RowStore, space: () => Promise<DiskSpace>): StoreFiles {
+  return {
+    levels: () => (rows.health.isAvailable ? rows.engine.levels?.() : undefined),
+    compact: (range) =>
+      guard(() => {
+        rows.health.requireWritable()
+        return compact(rows.engine, range)
+      }),
+    bytes: () => guard(() => diskBytes(rows.engine)),
+    space,
+  }
 }

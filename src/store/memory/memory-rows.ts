@@ -60,6 +60,7 @@ export class MemoryRows implements RowAccess, LockingRows {
   /** A delete_range counts as a read here. */
   readonly removalTs = 0
   safePoint: Timestamp = 0
+  readonly clearedTs = undefined
   /** Of the newest delete_range while somebody asks for resolved_ts. */
   removedTs: Timestamp = 0
   /** Upper bound of every commit_ts. */

@@ -2,10 +2,8 @@ import { randomBytes } from 'node:crypto'
 import { KvError } from '../../errors/kv-error.js'
 import type { WaitForEntry } from '../../errors/registry.js'
 import { DEFAULT_LIMITS } from '../../limits.js'
-import type { StoreMeters } from '../../meters/store-meters.js'
 import { Clock, type ClockOptions } from '../../oracle/clock.js'
-import type { OracleState } from '../../oracle/oracle.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
+import type { Timestamp } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
 import type { Attachments } from '../attachments.js'
 import { AttachmentCalls } from '../calls/attachment-calls.js'
@@ -19,8 +17,9 @@ import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { oldestStartTs } from '../oldest-lock.js'
-import type { Capabilities, CompleteStore, RestoreProgress, Store } from '../store.js'
+import type { CompleteStore, StandingLocks, Store, StoreFigures, StoreFiles, Traits, Upkeep } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
+import { OwnTime, type TimeSource } from '../time-source.js'
 import { Collection } from './collection.js'
 import { MemoryRows, type OnChange } from './memory-rows.js'
 import { Reads } from './reads.js'
@@ -33,7 +32,7 @@ export interface MemoryStoreOptions extends Pick<ClockOptions, 'now' | 'monotoni
   readonly onChange?: OnChange | undefined
 }
 
-const CAPABILITIES: Capabilities = {
+const TRAITS: Traits = {
   onePhaseCommit: true,
   asyncCommit: true,
   atomicRequests: true,
@@ -56,37 +55,80 @@ export async function openMemoryStore(options: MemoryStoreOptions = {}): Promise
 
 class MemoryStore implements CompleteStore {
   readonly name = 'memory'
-  readonly capabilities = CAPABILITIES
-  readonly writeQueue = { batches: 0, bytes: 0 }
+  readonly traits = TRAITS
+  readonly time: TimeSource
+  readonly upkeep: Upkeep
+  readonly figures: StoreFigures
+  readonly locks: StandingLocks
+  readonly files: StoreFiles
   readonly cursorSecret: Uint8Array = randomBytes(32)
   readonly answers: AnswerBudget
-  readonly meters: StoreMeters
   readonly cells: Cells
   readonly consumers: ConsumerMoves
+  readonly shared = undefined
   readonly leases: HeldLeases
   readonly attachments: Attachments
-  readonly changes: ChangeLog
-  readonly #clock: Clock
+  readonly log: ChangeLog
   readonly #rows: MemoryRows
   readonly #reads: Reads
   readonly #calls: WriteCalls
   readonly #pessimistic: PessimisticLocks
   readonly #collection: Collection
-  readonly #restoration: Restoration
 
   constructor({ answers, locksMax = DEFAULT_LIMITS.locksMax, onChange, ...clock }: MemoryStoreOptions) {
     this.answers = answers ?? new AnswerBudget(DEFAULT_LIMITS)
-    this.#clock = new Clock(clock)
-    this.#rows = new MemoryRows(this.#clock, onChange)
-    this.meters = this.#rows.meters
+    const ownClock = new Clock(clock)
+    const rows = new MemoryRows(ownClock, onChange)
+    this.#rows = rows
+    this.time = new OwnTime(rows.oracle, ownClock)
+    this.figures = {
+      meters: rows.meters,
+      get oracle() {
+        return rows.oracle.state
+      },
+      get waiting() {
+        return rows.waits.size
+      },
+      writeQueue: { batches: 0, bytes: 0 },
+      cacheBytes: undefined,
+      tableCalls: undefined,
+    }
+    this.locks = {
+      get count() {
+        return rows.lockCount
+      },
+      get oldestTs() {
+        return oldestStartTs(rows.table.locked)
+      },
+    }
+    this.files = {
+      levels: () => undefined,
+      compact: async () => rows.requireAvailable(),
+      bytes: async () => 0,
+      space: async () => undefined,
+    }
     this.consumers = this.#rows.consumers
     this.leases = this.#rows.leases
-    this.changes = this.#rows.changes
+    this.log = this.#rows.changes
     this.#reads = new Reads(this.#rows, this.answers)
     this.#calls = new WriteCalls(this.#rows, (request) => this.#reads.validateNow(request))
     this.#pessimistic = new PessimisticLocks(this.#rows, locksMax)
-    this.#collection = new Collection(this.#rows)
-    this.#restoration = new Restoration(this.#rows)
+    const collection = new Collection(this.#rows)
+    this.#collection = collection
+    const restoration = new Restoration(this.#rows)
+    this.upkeep = {
+      probe: () => !rows.isClosed && rows.restoring === undefined,
+      get fault() {
+        return rows.isClosed ? 'closed' : undefined
+      },
+      isTold: () => false,
+      get restoring() {
+        return rows.restoring
+      },
+      raiseSafePoint: (safePoint) => collection.raiseSafePoint(safePoint),
+      collect: (safePoint, pace) => collection.collect(safePoint, pace),
+      restore: (source, blocks, isAnew) => restoration.restore(source, blocks, isAnew),
+    }
     this.cells = new CellCalls(this.#rows, this.#rows.system)
     this.attachments = new AttachmentCalls(this.#rows, this.#rows.system, {
       prewrite: this.prewrite,
@@ -100,52 +142,11 @@ class MemoryStore implements CompleteStore {
   get system(): SystemRecords {
     return this.#rows.system
   }
-  get lockCount(): number {
-    return this.#rows.lockCount
-  }
-  get oldestLockTs(): Timestamp | undefined {
-    return oldestStartTs(this.#rows.table.locked)
-  }
-  levels(): undefined {
-    return undefined
-  }
-  get oracleState(): OracleState {
-    return this.#rows.oracle.state
-  }
-  get waiting(): number {
-    return this.#rows.waits.size
-  }
   lockWaits(limit: number): readonly WaitForEntry[] {
     return this.#rows.waits.edges(limit)
   }
-  get fault(): string | undefined {
-    return this.#rows.isClosed ? 'closed' : undefined
-  }
-  get restoring(): RestoreProgress | undefined {
-    return this.#rows.restoring
-  }
-  probe(): boolean {
-    return this.fault === undefined && this.restoring === undefined
-  }
-
-  clock(): Timestamp {
-    return this.#rows.oracle.clock()
-  }
-  /** Whatever was handed out so far, the next one is in the clock's millisecond or in a later one. */
-  get nextTsMin(): Timestamp {
-    return timestampFromMs(physicalMs(this.clock()))
-  }
   now(): Timestamp {
     return this.#rows.now()
-  }
-  ago(ms: number): Timestamp {
-    return timestampFromMs(this.#clock.ago(ms))
-  }
-  steadyMs(): number {
-    return this.#clock.steadyMs()
-  }
-  elapsedMs(): number {
-    return this.#clock.elapsedMs()
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
     return this.#rows.oracle.next(count)
@@ -172,6 +173,10 @@ class MemoryStore implements CompleteStore {
   known(): undefined {
     return undefined
   }
+  exclusiveNow(): boolean {
+    return false
+  }
+  readonly watchKeys: Store['watchKeys'] = (watcher) => this.log.listen(watcher)
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
@@ -191,23 +196,13 @@ class MemoryStore implements CompleteStore {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly exclusive: CompleteStore['exclusive'] = (claim, body) => {
+  readonly exclusive: Store['exclusive'] = (claim, body) => {
     const prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside, true)
     return this.#rows.latches.hold(exclusiveLatches(claim), () => body(prewrite), claim.read)
   }
 
-  readonly raiseSafePoint: Store['raiseSafePoint'] = (safePoint) => this.#collection.raiseSafePoint(safePoint)
-  readonly collect: Store['collect'] = (safePoint, pace) => this.#collection.collect(safePoint, pace)
   readonly deleteRange: Store['deleteRange'] = (range) =>
     this.#collection.deleteRange(range, () => endTransactionsIn(this, range))
-  readonly restore: CompleteStore['restore'] = (source, blocks, isAnew) =>
-    this.#restoration.restore(source, blocks, isAnew)
-  async compact(): Promise<void> {
-    this.#rows.requireAvailable()
-  }
-  async diskBytes(): Promise<number> {
-    return 0
-  }
 
   async close(): Promise<void> {
     this.#rows.isClosed = true

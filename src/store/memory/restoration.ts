@@ -5,7 +5,7 @@ import { SHORT_VALUE_BYTES_MAX } from '../../limits.js'
 import type { ValuedPair } from '../../percolator/api.js'
 import type { Mutation } from '../../percolator/row.js'
 import { isData } from '../../percolator/write.js'
-import type { CompleteStore, RestoreProgress, RestoreSource } from '../store.js'
+import type { RestoreProgress, RestoreSource, Upkeep } from '../store.js'
 import type { MemoryRows } from './memory-rows.js'
 import type { Row } from './row-table.js'
 
@@ -20,7 +20,7 @@ export class Restoration {
 
   async restore(
     source: RestoreSource,
-    blocks: Parameters<CompleteStore['restore']>[1],
+    blocks: Parameters<Upkeep['restore']>[1],
     isAnew: boolean,
   ): Promise<RestoreProgress> {
     if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})

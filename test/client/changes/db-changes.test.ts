@@ -195,7 +195,7 @@ test('changes that are collected are an error', async () => {
   await put(db, 'a')
   const { ts } = await db.snapshot()
   await put(db, 'a')
-  await home.database.gc(home.database.store.clock())
+  await home.database.gc(home.database.store.time.clock())
   expect(isKvError(await failureOf(take(db.changes({ sinceTs: ts - 1 }), 1)), 'ts_below_safe_point')).toBe(true)
   await db.close()
 })

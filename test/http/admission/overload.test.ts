@@ -48,7 +48,7 @@ async function expectIdle(server: TestServer): Promise<void> {
     queued_batches: 0,
     queued_bytes: 0,
     streams: 0,
-    ...(server.store.capabilities.lockCount && { locks: 0 }),
+    ...(server.store.traits.lockCount && { locks: 0 }),
   }
   await eventually(async () => expect(await overloadOf(server)).toMatchObject(idle))
 }

@@ -102,7 +102,7 @@ describe('no caller has more than half of what all share', () => {
     ['consumers', 'consumersMax'],
   ])('of %s', async (what, limit) => {
     const server = await start({ tokens: TOKENS, limits: { [limit]: 4 } })
-    if (!server.store.capabilities.onePhaseCommit) return
+    if (!server.store.traits.onePhaseCommit) return
     const make = (name: string, headers: Headers) => put(server, `/v1/${what}/${name}`, { prefix: name }, headers)
     for (const name of ['a1', 'a2']) expect((await make(name, A)).statusCode).toBe(201)
     expectProblem(await make('a3', A), 'overloaded')

@@ -247,7 +247,7 @@ export class Lane {
   }
 
   async #lines(): Promise<readonly string[]> {
-    if (this.#store.lockCount !== 0) return ['locks are left']
+    if (this.#store.locks?.count !== 0) return ['locks are left']
     const lines: string[] = []
     const { pairs } = await this.#store.scan({ limit: 1000, ts: await this.#store.tso(1) })
     for (const { key, value, commitTs } of pairs) {

@@ -299,7 +299,7 @@ describe('restore', () => {
     const first = request({ port, path: '/v1/admin/restore', method: 'POST' })
     const answered = once(first, 'response')
     first.write(file.subarray(0, 500_000))
-    while (other.store.restoring === undefined) await new Promise(setImmediate)
+    while (other.store.upkeep.restoring === undefined) await new Promise(setImmediate)
     const second = await restore(other, file)
     expect([second.statusCode, second.json<Json>()['code']]).toEqual([503, 'storage_unavailable'])
     first.end(file.subarray(500_000))

@@ -566,7 +566,7 @@ describe('more than one read of the engine', () => {
     await server.lock(5, keys)
     await server.store.close()
     const reopened = await reopenTestStore(server.directory)
-    expect(reopened.lockCount).toBe(keys.length)
+    expect(reopened.locks.count).toBe(keys.length)
     await reopened.close()
   })
 })

@@ -5,9 +5,10 @@ const start = testServers()
 
 test('a server whose timestamps are late is alive and not ready, and says why', async () => {
   const server = await start()
-  const { oracleState } = server.store
+  const { figures } = server.store
+  const { oracle } = figures
   let late: string | undefined = 'no timestamps: saving their mark takes the disk 3 s'
-  Object.defineProperty(server.store, 'oracleState', { get: () => ({ ...oracleState, late }) })
+  Object.defineProperty(figures, 'oracle', { get: () => ({ ...oracle, late }) })
   expect(expectProblem(await server.get('/readyz'), 'overloaded')['detail']).toBe(late)
   expect((await server.get('/livez')).statusCode).toBe(200)
   late = undefined

@@ -319,7 +319,7 @@ test('problems are JSON whatever else is asked for', async () => {
 
 test('livez, readyz and status', async () => {
   const server = await start()
-  const { onePhaseCommit, asyncCommit, deadlocks, lockCount } = server.store.capabilities
+  const { onePhaseCommit, asyncCommit, deadlocks, lockCount } = server.store.traits
   for (const url of ['/livez', '/readyz']) expect((await server.get(url)).statusCode).toBe(200)
   expect((await server.get('/v1/status')).json<Json>()).toMatchObject({
     version: '0.0.0-test',

@@ -69,7 +69,8 @@ describe('a sound table', () => {
   })
 
   test('rows of observers and leases, which differ from those on LevelDB', async () => {
-    const { sharedCells, system } = store
+    const { shared, system } = store
+    const { cells: sharedCells } = shared
     const cell = { id: 7, key: utf8('k') }
     await sharedCells.hint(cell.id, cell.key, { commitTs: 51, depth: 0 })
     const [hinted] = await sharedCells.hinted(cell.id, { after: undefined, limit: 1 })
@@ -393,7 +394,7 @@ describe('what is found', () => {
       yield [{ key: utf8('a'), value: utf8('1'), commitTs: 5 }]
       throw new Error('cut off')
     }
-    await expect(own.restore({ id: 'ab'.repeat(16), ts: 7 }, cutOff(), false)).rejects.toThrow('cut off')
+    await expect(own.upkeep.restore({ id: 'ab'.repeat(16), ts: 7 }, cutOff(), false)).rejects.toThrow('cut off')
     const { findings } = await checked(new PlantedRows(fresh))
     expect(findings).toMatchObject([{ kind: 'incomplete_restore', isProblem: false }])
   })

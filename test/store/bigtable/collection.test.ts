@@ -96,7 +96,7 @@ test('a safe point is known to all servers before anything is removed', async ()
     const safePoint = await commit(first.store, put('a', 'new'))
     const begin = performance.now()
     let removed: number | undefined
-    const collecting = first.store.collect(safePoint).then((count) => {
+    const collecting = first.store.upkeep.collect(safePoint).then((count) => {
       removed = count
     })
     await sleep(5000)
@@ -127,9 +127,9 @@ test.each([
     const old = await commit(second.store, put('a', 'old'))
     const startTs = await second.store.tso(1)
     await commit(second.store, del('a'))
-    await first.store.collect(await commit(first.store, put('b')))
+    await first.store.upkeep.collect(await commit(first.store, put('b')))
     await sleep(60_000)
-    await first.store.collect(await commit(first.store, put('b')))
+    await first.store.upkeep.collect(await commit(first.store, put('b')))
     expect(await cellsOf(table, 'a')).toEqual([])
     expect(second.store.safePoint).toBe(0)
     if (isRead) expect(await codeOf(read(second.store, 'a', old))).toBe('ts_below_safe_point')
@@ -179,11 +179,11 @@ test('a lock that is written late, over a row that is gone, does not bring its v
     await store.prewrite(prewriteOf(startTs, [put('k', 'deleted')], rest))
     await store.commit({ keys: [utf8('p'), utf8('k')], startTs, commitTs: await store.tso(1) })
     const safePoint = await commit(store, del('k'))
-    await store.collect(safePoint)
+    await store.upkeep.collect(safePoint)
     // The servers may not know yet that a late lock does not count.
     expect((await cellsOf(table, 'k')).map(({ family }) => family)).toEqual(['v', 'w'])
     await sleep(60_000)
-    expect(await store.collect(safePoint)).toBe(1)
+    expect(await store.upkeep.collect(safePoint)).toBe(1)
     expect(await cellsOf(table, 'k')).toEqual([])
     late.own.onChange = () => undefined
     goOn()
@@ -206,7 +206,7 @@ test('the record of a primary stays as long as a lock may ask for it', async () 
     await store.prewrite(prewriteOf(startTs, [put('p'), put('k', 'committed')]))
     await store.commit({ keys: [utf8('p')], startTs, commitTs: await store.tso(1) })
     await commit(store, put('p'))
-    await store.raiseSafePoint(await store.tso(1))
+    await store.upkeep.raiseSafePoint(await store.tso(1))
     // Nobody has resolved the lock on `k` yet.
     await commit(store, put('p'))
     expect((await store.mvccGetByKey({ key: utf8('p') })).writes).toHaveLength(3)
@@ -227,10 +227,10 @@ test('a row that is left without records is removed after an hour', async () => 
     await store.acquirePessimisticLock(lock)
     await store.pessimisticRollback({ keys: [utf8('a')], startTs, forUpdateTs: startTs })
     expect(await cellsOf(table, 'a')).toHaveLength(1)
-    await store.collect(await store.tso(1))
+    await store.upkeep.collect(await store.tso(1))
     expect(await cellsOf(table, 'a')).toHaveLength(1)
     await sleep(3_601_000)
-    await store.collect(await store.tso(1))
+    await store.upkeep.collect(await store.tso(1))
     expect(await cellsOf(table, 'a')).toHaveLength(0)
     for (const each of all) await each.store.close()
   })
@@ -243,7 +243,7 @@ test('a long value that is collected between the two reads of a get is read agai
   own.onRows = async ({ columns }) => {
     if (columns[0]?.family !== 'd') return
     own.onRows = () => undefined
-    await other.store.collect(await commit(other.store, put('a', 'y'.repeat(5000))))
+    await other.store.upkeep.collect(await commit(other.store, put('a', 'y'.repeat(5000))))
   }
   expect(await read(store, 'a')).toBe('y'.repeat(5000))
 })
@@ -268,7 +268,7 @@ test('a key that is written again and again keeps a short row, without a walk', 
     const commitTs = await commit(store, put('hot', `${n}`.padEnd(n % 3 === 0 ? 5000 : 100)))
     if (n % 7 === 0) await store.rollback({ keys: [utf8('hot')], startTs: await store.tso(1) })
     if (n % EACH !== 0) continue
-    await collector.store.collect(commitTs).catch(() => {})
+    await collector.store.upkeep.collect(commitTs).catch(() => {})
     while ((await store.safePoint) < commitTs) await sleep(1)
     const cells = await cellsOf(table, 'hot')
     most = Math.max(most, cells.length)

@@ -115,7 +115,7 @@ test('a circle whose locks are all held refuses the wait, with its lock where it
     code: 'deadlock',
     fields: { lockTs: 10, lockKey: utf8('a'), waitChain: [{ txn: 10 }, { txn: 20 }] },
   })
-  expect([...store.meters.refusals.keys()]).toEqual(['deadlock\n'])
+  expect([...store.figures.meters.refusals.keys()]).toEqual(['deadlock\n'])
   const { locks } = await store.scanLock({ maxTs: 100 })
   expect(locks.map(({ startTs }) => startTs)).toEqual([10, 20])
 })
@@ -133,7 +133,7 @@ test('a lock that this server removes wakes one who waits here, the lowest start
         await store.pessimisticRollback({ keys: [utf8('a')], startTs, forUpdateTs: startTs })
       }),
     )
-  while (store.waiting < 3) await new Promise((next) => setImmediate(next))
+  while (store.figures.waiting < 3) await new Promise((next) => setImmediate(next))
   await store.pessimisticRollback({ keys: [utf8('a')], startTs: 10, forUpdateTs: 10 })
   await Promise.all(all)
   expect(got).toEqual([20, 30, 40])

@@ -141,8 +141,8 @@ describe('a restore into a table that several servers serve', () => {
       const before = await other.store.tso(1)
       expect(await read(other.store, 'a', before)).toBeUndefined()
       const { body, next } = slowly([pair('a', '1'), pair('b', LONG)], [pair('c', '3')])
-      const restoring = one.store.restore({ id: ONE, ts: 60 }, body, false)
-      await until(() => one.store.restoring?.pairs === 2)
+      const restoring = one.store.upkeep.restore({ id: ONE, ts: 60 }, body, false)
+      await until(() => one.store.upkeep.restoring?.pairs === 2)
       for (const { store } of [one, other])
         for (const call of [
           () => read(store, 'a'),
@@ -155,12 +155,18 @@ describe('a restore into a table that several servers serve', () => {
           () => store.deleteRange({ start: utf8('a'), end: utf8('z') }),
         ])
           expect(await codeOf(call())).toBe('storage_unavailable')
-      expect(other.store.restoring).toEqual({ id: ONE, ts: 60, lastKey: utf8('b'), pairs: 2, bytes: LONG.length + 3 })
-      expect(other.store.probe()).toBe(false)
+      expect(other.store.upkeep.restoring).toEqual({
+        id: ONE,
+        ts: 60,
+        lastKey: utf8('b'),
+        pairs: 2,
+        bytes: LONG.length + 3,
+      })
+      expect(other.store.upkeep.probe()).toBe(false)
       next()
       next()
       expect(await restoring).toMatchObject({ pairs: 3 })
-      await until(() => other.store.restoring === undefined)
+      await until(() => other.store.upkeep.restoring === undefined)
       for (const { store } of [one, other]) {
         expect(await contentOf(store)).toEqual({ a: '1', b: LONG, c: '3' })
         expect(store.safePoint).toBeGreaterThan(before)
@@ -180,8 +186,8 @@ describe('a restore into a table that several servers serve', () => {
     'a server that starts meanwhile refuses too',
     onTwo(async (one, _, table) => {
       const { body, next } = slowly([pair('a', '1')])
-      const restoring = one.store.restore({ id: ONE, ts: 60 }, body, false)
-      await until(() => one.store.restoring?.pairs === 1)
+      const restoring = one.store.upkeep.restore({ id: ONE, ts: 60 }, body, false)
+      await until(() => one.store.upkeep.restoring?.pairs === 1)
       const [late] = servers(table, 1) as [Server]
       expect(await codeOf(read(late.store, 'a'))).toBe('storage_unavailable')
       next()
@@ -203,8 +209,8 @@ describe('a restore into a table that several servers serve', () => {
         const late = other.store.prewrite(prewriteOf(startTs, [put(key, 'late')]))
         await until(() => other.table.held === 1)
         const { body, next } = slowly([pair('a', '1')], [pair('b', LONG)])
-        const restoring = one.store.restore({ id: ONE, ts: 60 }, body, false)
-        await until(() => one.store.restoring?.pairs === 1)
+        const restoring = one.store.upkeep.restore({ id: ONE, ts: 60 }, body, false)
+        await until(() => one.store.upkeep.restoring?.pairs === 1)
         other.table.goOn()
         await late
         next()
@@ -216,12 +222,12 @@ describe('a restore into a table that several servers serve', () => {
         const commitTs = startTs + 1
         expect(await codeOf(other.store.commit({ keys: [utf8(key)], startTs, commitTs }))).toBe('storage_unavailable')
         expect(
-          await codeOf(one.store.restore({ id: ONE, ts: 60 }, blocks([pair('a', '1'), pair('b', LONG)]), false)),
+          await codeOf(one.store.upkeep.restore({ id: ONE, ts: 60 }, blocks([pair('a', '1'), pair('b', LONG)]), false)),
         ).toBe('precondition_failed')
         // Anew: what was restored goes, and what was written stays.
-        const again = await failureOf(one.store.restore({ id: ONE, ts: 60 }, blocks([pair('a', '1')]), true))
+        const again = await failureOf(one.store.upkeep.restore({ id: ONE, ts: 60 }, blocks([pair('a', '1')]), true))
         expect(again.message).toContain('the store is not empty')
-        await until(() => other.store.restoring === undefined)
+        await until(() => other.store.upkeep.restoring === undefined)
         await other.store.commit({ keys: [utf8(key)], startTs, commitTs })
         expect(await contentOf(one.store)).toEqual({ [key]: 'late' })
       }),
@@ -231,14 +237,14 @@ describe('a restore into a table that several servers serve', () => {
     'another server goes on with it, and the one that was stopped in the middle of it does not',
     onTwo(async (one, other) => {
       const first = slowly([pair('a', '1')], [pair('b', '2')], [pair('c', '3')])
-      const stopped = one.store.restore({ id: ONE, ts: 60 }, first.body, false)
+      const stopped = one.store.upkeep.restore({ id: ONE, ts: 60 }, first.body, false)
       stopped.catch(() => {})
-      await until(() => one.store.restoring?.pairs === 1)
+      await until(() => one.store.upkeep.restoring?.pairs === 1)
       one.table.pause()
       first.next()
       await until(() => one.table.held === 1)
       const whole = blocks([pair('a', '1'), pair('b', '2')], [pair('c', '3')])
-      expect(await other.store.restore({ id: ONE, ts: 60 }, whole, false)).toMatchObject({ pairs: 3 })
+      expect(await other.store.upkeep.restore({ id: ONE, ts: 60 }, whole, false)).toMatchObject({ pairs: 3 })
       const startTs = await other.store.tso(1)
       await write(other.store, startTs, await other.store.tso(1), [put('b', 'new'), put('d', '4')])
       one.table.goOn()
@@ -253,19 +259,19 @@ describe('a restore into a table that several servers serve', () => {
     'another backup takes its place, and nothing of the first is left',
     onTwo(async (one, other) => {
       const first = slowly([pair('a', LONG)], [pair('b', '2'), pair('z', '26')])
-      const stopped = one.store.restore({ id: ONE, ts: 60 }, first.body, false)
+      const stopped = one.store.upkeep.restore({ id: ONE, ts: 60 }, first.body, false)
       stopped.catch(() => {})
-      await until(() => one.store.restoring?.pairs === 1)
+      await until(() => one.store.upkeep.restoring?.pairs === 1)
       const second = (isAnew: boolean) =>
-        other.store.restore({ id: OTHER, ts: 70 }, blocks([pair('b', 'two')], [pair('c', 'three')]), isAnew)
+        other.store.upkeep.restore({ id: OTHER, ts: 70 }, blocks([pair('b', 'two')], [pair('c', 'three')]), isAnew)
       expect(await codeOf(second(false))).toBe('precondition_failed')
       const done = second(true)
-      await until(() => other.store.restoring !== undefined && other.store.restoring.pairs === 1)
+      await until(() => other.store.upkeep.restoring !== undefined && other.store.upkeep.restoring.pairs === 1)
       first.next()
       first.next()
       expect(await codeOf(stopped)).toBe('storage_unavailable')
       expect(await done).toMatchObject({ id: OTHER, pairs: 2 })
-      await until(() => one.store.restoring === undefined)
+      await until(() => one.store.upkeep.restoring === undefined)
       expect(await contentOf(one.store)).toEqual({ b: 'two', c: 'three' })
     }),
   )
@@ -277,7 +283,7 @@ describe('a restore into a table that several servers serve', () => {
       const lock = { keys: [utf8('a'), utf8('n')], primary: utf8('a'), startTs, forUpdateTs: startTs, lockTtl: 3000 }
       await other.store.acquirePessimisticLock(lock)
       await other.store.pessimisticRollback({ keys: lock.keys, startTs, forUpdateTs: startTs })
-      await one.store.restore({ id: ONE, ts: 60 }, blocks([pair('a', '1')]), false)
+      await one.store.upkeep.restore({ id: ONE, ts: 60 }, blocks([pair('a', '1')]), false)
       expect(await contentOf(one.store)).toEqual({ a: '1' })
     }),
   )
@@ -287,7 +293,7 @@ describe('a restore into a table that several servers serve', () => {
     onTwo(async (one, other) => {
       const startTs = await other.store.tso(1)
       await other.store.prewrite(prewriteOf(startTs, [put('a')]))
-      expect(await codeOf(one.store.restore({ id: ONE, ts: 60 }, blocks([pair('b', '1')]), false))).toBe(
+      expect(await codeOf(one.store.upkeep.restore({ id: ONE, ts: 60 }, blocks([pair('b', '1')]), false))).toBe(
         'precondition_failed',
       )
       await other.store.commit({ keys: [utf8('a')], startTs, commitTs: await other.store.tso(1) })
@@ -301,14 +307,16 @@ describe('a restore into a table that several servers serve', () => {
       const startTs = await other.store.tso(1)
       const source = { id: ONE, ts: 60 }
       one.table.pause()
-      const first = one.store.restore(source, blocks([pair('a', '1')]), false)
+      const first = one.store.upkeep.restore(source, blocks([pair('a', '1')]), false)
       first.catch(() => {})
       await until(() => one.table.held === 1)
       await other.store.prewrite(prewriteOf(startTs, [put('a')]))
       one.table.goOn() // The marker, and nothing else.
       one.table.pause()
-      await until(() => other.store.restoring !== undefined)
-      expect(await codeOf(other.store.restore(source, blocks([pair('a', '1')]), false))).toBe('precondition_failed')
+      await until(() => other.store.upkeep.restoring !== undefined)
+      expect(await codeOf(other.store.upkeep.restore(source, blocks([pair('a', '1')]), false))).toBe(
+        'precondition_failed',
+      )
       await other.store.commit({ keys: [utf8('a')], startTs, commitTs: await other.store.tso(1) })
       expect(await contentOf(other.store)).toEqual({ a: 'value of a' })
       one.table.goOn()
@@ -320,7 +328,7 @@ describe('a restore into a table that several servers serve', () => {
     'a backup from the future is refused, and one of the next seconds is waited for',
     onTwo(async (one) => {
       const now = await one.store.tso(1)
-      const restore = (ts: number) => one.store.restore({ id: ONE, ts }, blocks([pair('a', '1')]), false)
+      const restore = (ts: number) => one.store.upkeep.restore({ id: ONE, ts }, blocks([pair('a', '1')]), false)
       expect(await codeOf(restore(now + 2 ** 11 * 60_000))).toBe('invalid_argument')
       expect(await restore(now + 2 ** 11 * 2000)).toMatchObject({ pairs: 1 })
       expect(await one.store.tso(1)).toBeGreaterThan(now + 2 ** 11 * 2000)
@@ -384,7 +392,7 @@ async function race(seed: number, faults: number): Promise<void> {
     for (let tries = 0; !hasRestored && tries < 8; tries++) {
       const isAnew = random.chance(0.3)
       try {
-        await any().restore({ id: ONE, ts: 60 }, tries < 6 ? broken(random, backup) : blocks(backup), isAnew)
+        await any().upkeep.restore({ id: ONE, ts: 60 }, tries < 6 ? broken(random, backup) : blocks(backup), isAnew)
         hasRestored = true
       } catch (error) {
         if (!EXPECTED.some((code) => isKvError(error, code)) && (error as Error).message !== 'broken off') throw error
@@ -397,10 +405,10 @@ async function race(seed: number, faults: number): Promise<void> {
     // What a restore has left that could not be completed goes, and lets everybody in.
     if (!hasRestored)
       await any()
-        .restore({ id: ONE, ts: 60 }, blocks(), true)
+        .upkeep.restore({ id: ONE, ts: 60 }, blocks(), true)
         .catch(() => {})
     const { store } = all[0] as Server
-    await until(() => store.restoring === undefined)
+    await until(() => store.upkeep.restoring === undefined)
     await store.readTs() // Its copy of the safe point is not older than the restore.
     for (const [key, commitTs] of acknowledged) {
       const found = await store.get({ key: utf8(key) }).catch(async (error: unknown) => {

@@ -104,7 +104,7 @@ test(
       // A server that has nothing to do goes on with time: it can't read anything from before its last beat.
       await sleep(5 * MINUTE)
       const oldest = await b.registry.oldest()
-      expect(oldest).toBeGreaterThan(b.store.ago(20 * SECOND))
+      expect(oldest).toBeGreaterThan(b.store.time.ago(20 * SECOND))
       expect((await a.hold()).ts).toBeGreaterThanOrEqual(oldest)
       await a.close()
       expect(await b.registry.oldest()).toBe(TIMESTAMP_MAX)

@@ -112,7 +112,7 @@ test('a transaction that is rolled back leaves a hint, and nobody a run', () =>
 
 test('a hint that was renewed since it was read stays, whatever the look has found', () =>
   withTwo(async ({ one, other }) => {
-    const { sharedCells } = one.store
+    const sharedCells = one.store.shared?.cells
     const id = one.store.cells.named('words')?.id ?? 0
     const startTs = await other.store.tso(1)
     await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))

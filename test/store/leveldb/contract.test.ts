@@ -4,7 +4,7 @@ import { testStores } from '../support.js'
 const stores = testStores()
 
 storeSuite('leveldb', {
-  capabilities: {
+  traits: {
     onePhaseCommit: true,
     asyncCommit: true,
     atomicRequests: true,

@@ -2,7 +2,7 @@ import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
 import { storeSuite } from '../store-suite.js'
 
 storeSuite('memory', {
-  capabilities: {
+  traits: {
     onePhaseCommit: true,
     asyncCommit: true,
     atomicRequests: true,

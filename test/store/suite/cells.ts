@@ -388,7 +388,7 @@ export function cellCases({ open, test }: Contract): void {
     const { store } = await observed()
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
-    await store.raiseSafePoint(await store.tso(1))
+    await store.upkeep.raiseSafePoint(await store.tso(1))
     expect(await codeOf(commitNow(store, [], { riders: ack(fence) }))).toBe('ts_below_safe_point')
   })
 }

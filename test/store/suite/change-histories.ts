@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { expect } from 'vitest'
 import type { KeyRange } from '../../../src/bytes/key-range.js'
 import type { PrewriteMutation } from '../../../src/percolator/api.js'
+import { requireLog } from '../../../src/store/change-log.js'
 import type { Store } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { del, prewriteOf, put, text, unlessRefused, utf8 } from '../support.js'
@@ -77,10 +78,10 @@ export function changeHistoryCases({ open, test, kind }: Contract): void {
     await fc.assert(
       fc.asyncProperty(rounds, windows, async (all, looks) => {
         const store = await open()
-        const history = new History(store, kind.capabilities.onePhaseCommit, kind.capabilities.asyncCommit)
+        const history = new History(store, kind.traits.onePhaseCommit, kind.traits.asyncCommit)
         for (const round of all) {
           const running = round.map((each) => history.run(each))
-          store.changes.resolve()
+          store.log.resolve()
           await Promise.all(running)
         }
         await history.end()
@@ -108,7 +109,7 @@ class History {
     this.#store = store
     this.#hasOnePhase = hasOnePhase
     this.#hasAsync = hasAsync
-    store.changes.listen({
+    requireLog(store).listen({
       settled: (changes) => {
         // Taking resolved_ts here is legal: the store has no change of its own half done.
         const resolved = this.#resolved
@@ -124,7 +125,7 @@ class History {
   #resolved: Timestamp = 0
 
   #resolve(): Timestamp {
-    const resolved = this.#store.changes.resolve()
+    const resolved = requireLog(this.#store).resolve()
     if (resolved < this.#resolved) throw new Error(`resolved_ts fell from ${this.#resolved} to ${resolved}`)
     this.#resolved = resolved
     return resolved
@@ -151,7 +152,7 @@ class History {
         return void (await unlessRefused(store.cleanup({ key: utf8(step.key), startTs: commitTs, currentTs: 0 })))
       }
       case 'follow': {
-        const since = store.changes.start
+        const since = requireLog(store).start
         const resolved = this.#resolve()
         if (resolved < since) return // A collection is above all that was handed out.
         return unlessRefused(
@@ -168,7 +169,7 @@ class History {
         const ts = await store.tso(1)
         // Half of what there is, so that followers keep something to read.
         const safePoint = Math.min(ts, oldest - 1, this.#told[this.#told.length >> 1]?.commitTs ?? 0)
-        if (safePoint > store.safePoint && this.#open.length === 0) await store.collect(safePoint)
+        if (safePoint > store.safePoint && this.#open.length === 0) await store.upkeep.collect(safePoint)
       }
     }
   }
@@ -223,7 +224,7 @@ class History {
 
   async check(looks: typeof windows extends fc.Arbitrary<infer T> ? T : never): Promise<void> {
     const store = this.#store
-    const since = store.changes.start
+    const since = requireLog(store).start
     const whole = await changesOf(store, { since })
     expect([...whole].sort(compareRead)).toEqual(whole)
     const removals = whole.filter(isRange)

@@ -18,7 +18,7 @@ export function collectionCases(contract: Contract): void {
     await write(store, 10, 11, [put('a', LONG), del('gone')])
     await store.rollback({ keys: [utf8('a')], startTs: 15 })
     await write(store, 30, 31, [put('a', 'new')])
-    expect(await store.collect(20)).toBe(4) // a at 6 and its rollback, and both of `gone`.
+    expect(await store.upkeep.collect(20)).toBe(4) // a at 6 and its rollback, and both of `gone`.
     expect(await versionsOf(store, 'a')).toEqual([31, 11])
     expect(await longValuesOf(store, 'a')).toEqual([10])
     expect(await store.mvccGetByKey({ key: utf8('gone') })).toEqual({ lock: null, writes: [], values: [] })
@@ -29,7 +29,7 @@ export function collectionCases(contract: Contract): void {
 
   test('below the safe point nothing is read, prewritten or committed', async () => {
     await store.prewrite(prewriteOf(15, [put('c')]))
-    await store.collect(20)
+    await store.upkeep.collect(20)
     expect(store.safePoint).toBe(20)
     expect(await codeOf(read(store, 'a', 19))).toBe('ts_below_safe_point')
     expect(await codeOf(store.batchGet({ keys: [utf8('a')], ts: 19 }))).toBe('ts_below_safe_point')
@@ -44,7 +44,7 @@ export function collectionCases(contract: Contract): void {
   needing('places')('the safe point stays over a restart', async () => {
     const place = await contract.place()
     const first = await open({ place })
-    await first.collect(20)
+    await first.upkeep.collect(20)
     await first.close()
     const again = await open({ place })
     expect(again.safePoint).toBe(20)
@@ -52,8 +52,8 @@ export function collectionCases(contract: Contract): void {
   })
 
   const ORDERS: readonly (readonly [name: string, collect: (each: Store) => Promise<unknown>])[] = [
-    ['one after another', async (each) => [await each.collect(50), await each.collect(20)]],
-    ['at once', (each) => Promise.all([each.collect(50), each.collect(20)])],
+    ['one after another', async (each) => [await each.upkeep.collect(50), await each.upkeep.collect(20)]],
+    ['at once', (each) => Promise.all([each.upkeep.collect(50), each.upkeep.collect(20)])],
   ]
   for (const [name, collect] of ORDERS)
     test(`a lower safe point, ${name}, never lowers it`, async () => {
@@ -63,7 +63,7 @@ export function collectionCases(contract: Contract): void {
       expect(store.safePoint).toBe(50)
       // The version at 6 is gone: a read at 30 would wrongly say that the key was absent.
       expect(await codeOf(read(store, 'a', 30))).toBe('ts_below_safe_point')
-      expect(await store.raiseSafePoint(40)).toBe(50)
+      expect(await store.upkeep.raiseSafePoint(40)).toBe(50)
     })
 
   for (const [name, collect] of ORDERS)
@@ -85,11 +85,11 @@ export function collectionCases(contract: Contract): void {
         keys.map((key) => put(key, 'x'.repeat(300))),
       )
     for (let i = 0; i < 300; i++) await write(store, 30 + 2 * i, 31 + 2 * i, [put('hot', LONG)])
-    expect(await store.collect(1000)).toBe(2 * 2000 + 299)
+    expect(await store.upkeep.collect(1000)).toBe(2 * 2000 + 299)
     expect(await versionsOf(store, 'hot')).toHaveLength(1)
     expect(await longValuesOf(store, 'hot')).toHaveLength(1)
     expect((await store.scan({ ts: 1000, limit: 10_000 })).pairs).toHaveLength(2001)
-    expect(await store.collect(1000)).toBe(0)
+    expect(await store.upkeep.collect(1000)).toBe(0)
   })
 
   test('a history longer than a step goes in parts, its delete last', { tags: ['long'] }, async () => {
@@ -101,7 +101,7 @@ export function collectionCases(contract: Contract): void {
     await write(store, 6000, 6001, [put('later', 'new')])
     await write(store, 5, 6, [put('a', '1'), put('z', '1')])
     await write(store, 7, 8, [put('a', '2'), put('z', '2')])
-    expect(await store.collect(5000)).toBe(2 + 1301 + 1299 + 1299)
+    expect(await store.upkeep.collect(5000)).toBe(2 + 1301 + 1299 + 1299)
     expect(await allVersionsOf(['a', 'deleted', 'kept', 'z'])).toEqual([[8], [], [expect.any(Number)], [8]])
     expect(await versionsOf(store, 'later')).toEqual([6001, expect.any(Number)])
     expect(await read(store, 'kept', 5000)).toBe(value)
@@ -119,10 +119,10 @@ export function collectionCases(contract: Contract): void {
       )
     const abort = new AbortController()
     const pace = { pause: async () => abort.abort(), signal: abort.signal }
-    const first = await store.collect(20, pace)
+    const first = await store.upkeep.collect(20, pace)
     expect(first).toBeGreaterThan(0)
     expect(first).toBeLessThan(1000)
-    expect(await store.collect(20)).toBe(1000 - first)
+    expect(await store.upkeep.collect(20)).toBe(1000 - first)
   })
 
   test('delete_range removes every version, value and lock in it, and nothing else', async () => {
@@ -241,7 +241,7 @@ export function collectionCases(contract: Contract): void {
         const [drop, keep] = [`drop/${i}/${round}`, `keep/${i}/${round}`]
         const primary = utf8(round % 2 === 0 ? drop : keep)
         const secondary = utf8(round % 2 === 0 ? keep : drop)
-        const isAsync = round % 2 === 1 && store.capabilities.asyncCommit
+        const isAsync = round % 2 === 1 && store.traits.asyncCommit
         const startTs = await store.tso(1)
         const kind = isAsync ? { useAsyncCommit: true, secondaries: [secondary] } : {}
         try {

@@ -1,6 +1,6 @@
 import { test as declare } from 'vitest'
 import type { AnswerBudget } from '../../../src/store/answer-budget.js'
-import type { Capabilities, CompleteStore } from '../../../src/store/store.js'
+import type { CompleteStore, Traits } from '../../../src/store/store.js'
 
 export interface StoreOptions {
   /** Of `StoreKind.place`; absent: a place of its own. */
@@ -15,7 +15,7 @@ export interface StoreOptions {
 /** A store that is held to the contract. */
 export interface StoreKind {
   /** Cases that need more are reported as skipped. */
-  readonly capabilities: Capabilities
+  readonly traits: Traits
   /** The suite's caller closes what it opened after each test. */
   readonly open: (options?: StoreOptions) => Promise<CompleteStore>
   /** Other processes may have the same data open. */
@@ -91,7 +91,7 @@ export class Contract {
     if (need === 'places') return this.kind.place !== undefined
     if (need === 'clockJumps' || need === 'queues') return !this.kind.hasManyClocks
     if (need === 'sharedCells') return this.kind.hasManyClocks === true
-    if (need === 'deadlocks') return this.kind.capabilities.deadlocks === 'detected'
-    return this.kind.capabilities[need]
+    if (need === 'deadlocks') return this.kind.traits.deadlocks === 'detected'
+    return this.kind.traits[need]
   }
 }

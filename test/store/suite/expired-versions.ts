@@ -2,6 +2,7 @@ import { expect } from 'vitest'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { Entry } from '../../../src/percolator/cell.js'
 import type { ExpiryChange } from '../../../src/percolator/change.js'
+import { requireLog } from '../../../src/store/change-log.js'
 import type { Store } from '../../../src/store/store.js'
 import type { SystemWrite } from '../../../src/store/system-records.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../../src/timestamp.js'
@@ -32,10 +33,10 @@ export function expiredVersionCases(contract: Contract): void {
 
   async function expiriesOf(store: Store, upTo: Timestamp, since = 0): Promise<ReadChange[]> {
     await store.tso(1)
-    store.changes.resolve()
+    requireLog(store).resolve()
     const read = await changesOf(store, { since, upTo })
     const found: ExpiryChange[] = []
-    for await (const page of store.changes.expiries(since, upTo)) found.push(...page)
+    for await (const page of requireLog(store).expiries(since, upTo)) found.push(...page)
     const expired = read.filter(({ type }) => type === 'expire')
     expect(found.map(({ key, expireTs, commitTs }) => expiry(text(key), expireTs, commitTs))).toEqual(expired)
     return expired
@@ -123,21 +124,21 @@ export function expiredVersionCases(contract: Contract): void {
 
   test('where nothing expires the store says so', async () => {
     const store = await open()
-    expect(store.changes.mayExpire(0, 100)).toBe(false)
+    expect(store.log.mayExpire(0, 100)).toBe(false)
     await write(store, 5, 6, [put('a')])
-    expect(store.changes.mayExpire(0, 100)).toBe(false)
+    expect(store.log.mayExpire(0, 100)).toBe(false)
     await write(store, 7, 8, [expiring('a', 50)])
-    expect(store.changes.mayExpire(0, 49)).toBe(false)
-    expect(store.changes.mayExpire(0, 50)).toBe(true)
+    expect(store.log.mayExpire(0, 49)).toBe(false)
+    expect(store.log.mayExpire(0, 50)).toBe(true)
     await expiriesOf(store, 60)
-    expect(store.changes.mayExpire(60, 100)).toBe(false)
+    expect(store.log.mayExpire(60, 100)).toBe(false)
     // Another reader, which has not come so far, does not change that.
     await expiriesOf(store, 55)
-    expect(store.changes.mayExpire(50, 100)).toBe(false)
+    expect(store.log.mayExpire(50, 100)).toBe(false)
     const now = await store.tso(1)
     await write(store, now, now + 1, [expiring('b', now + 9)])
-    expect(store.changes.mayExpire(60, now + 8)).toBe(false)
-    expect(store.changes.mayExpire(60, now + 9)).toBe(true)
+    expect(store.log.mayExpire(60, now + 8)).toBe(false)
+    expect(store.log.mayExpire(60, now + 9)).toBe(true)
   })
 
   needing('places')('versions expire after a restart', async () => {
@@ -146,7 +147,7 @@ export function expiredVersionCases(contract: Contract): void {
     await write(first, 5, 6, [expiring('a', 20), expiring('b', 30)])
     await first.close()
     const again = await open({ place })
-    expect(again.changes.mayExpire(0, 19)).toBe(false)
+    expect(again.log.mayExpire(0, 19)).toBe(false)
     expect(await expiriesOf(again, 25)).toEqual([expiry('a', 20)])
     expect(await expiriesOf(again, 35, 25)).toEqual([expiry('b', 30)])
   })
@@ -157,21 +158,21 @@ export function expiredVersionCases(contract: Contract): void {
     const store = await open()
     await write(store, 5, 6, [expiring('a', 20)])
     await store.tso(1)
-    store.changes.resolve()
-    await store.collect(30)
-    expect(store.changes.mayExpire(10, 25)).toBe(true)
-    await expect(store.changes.expiries(10, 25).next()).rejects.toMatchObject({ code: 'ts_below_safe_point' })
+    store.log.resolve()
+    await store.upkeep.collect(30)
+    expect(store.log.mayExpire(10, 25)).toBe(true)
+    await expect(store.log.expiries(10, 25).next()).rejects.toMatchObject({ code: 'ts_below_safe_point' })
   })
 
   test('a collection removes what has expired, also when nothing was written since the last one', async () => {
     const store = await open()
     const now = await store.tso(1)
     await write(store, now - 9, now - 8, [expiring('a', now + 10), expiring('b', now + 20, LONG), put('c')])
-    expect(await store.collect(now)).toBe(0)
-    expect(await store.collect(now + 10)).toBe(1)
+    expect(await store.upkeep.collect(now)).toBe(0)
+    expect(await store.upkeep.collect(now + 10)).toBe(1)
     expect(await versionsOf(store, 'a')).toEqual([])
-    expect(await store.collect(now + 19)).toBe(0)
-    expect(await store.collect(now + 20)).toBe(1)
+    expect(await store.upkeep.collect(now + 19)).toBe(0)
+    expect(await store.upkeep.collect(now + 20)).toBe(1)
     expect((await store.mvccGetByKey({ key: utf8('b') })).values).toEqual([])
     expect(await versionsOf(store, 'c')).toEqual([now - 8])
   })
@@ -181,12 +182,12 @@ export function expiredVersionCases(contract: Contract): void {
     await write(store, 5, 6, [expiring('a', 30), expiring('b', 30), expiring('c', 30), expiring('d', 10)])
     await write(store, 35, 36, [put('b')])
     await write(store, 7, 8, [put('c')])
-    await store.collect(20)
+    await store.upkeep.collect(20)
     expect(await expiriesOf(store, 40, 20)).toEqual([expiry('a', 30), expiry('b', 30)])
     expect(await failureOf(changesOf(store, { since: 19, upTo: 40 }))).toMatchObject({ code: 'ts_below_safe_point' })
-    const reading = store.changes.expiries(19, 40)
+    const reading = store.log.expiries(19, 40)
     expect(await failureOf(reading.next())).toMatchObject({ code: 'ts_below_safe_point' })
-    const left = store.changes.expiries(0, 40, { isLenient: true, isWanted: (key) => text(key) !== 'b' })
+    const left = store.log.expiries(0, 40, { isLenient: true, isWanted: (key) => text(key) !== 'b' })
     expect((await left.next()).value?.map(({ key }) => text(key))).toEqual(['a'])
   })
 

@@ -137,9 +137,9 @@ export function expiryCases({ open, test, needing }: Contract): void {
   needing('collection')('a collection takes what has expired at the safe point, with all that is older', async () => {
     await write(store, 5, 6, [put('k', 'older'), expiring('stays', LONG, 31)])
     await write(store, 10, 11, [expiring('k', LONG, 30)])
-    expect(await store.collect(29)).toBe(1)
+    expect(await store.upkeep.collect(29)).toBe(1)
     expect(await versionsOf(store, 'k')).toEqual([11])
-    expect(await store.collect(30)).toBe(1)
+    expect(await store.upkeep.collect(30)).toBe(1)
     expect(await store.mvccGetByKey({ key: utf8('k') })).toEqual({ lock: null, writes: [], values: [] })
     expect([await found(store, 'k', 30), await found(store, 'stays', 30)]).toEqual([undefined, LONG])
   })
@@ -176,13 +176,10 @@ export function expiryCases({ open, test, needing }: Contract): void {
     await write(store, 5, 6, [expiring('k', '1', 30)])
     const since = await store.tso(1)
     expect(await changesOf(store, { since: 6 })).toHaveLength(1)
-    const [resolved, later] = [store.changes.resolve(), since + 2048 * 1000]
-    expect(store.changes.mayExpire(resolved, later + 1)).toBe(false)
+    const [resolved, later] = [store.log.resolve(), since + 2048 * 1000]
+    expect(store.log.mayExpire(resolved, later + 1)).toBe(false)
     await write(store, since + 1, since + 2, [expiring('k', '2', later)])
-    expect([store.changes.mayExpire(resolved, later - 1), store.changes.mayExpire(resolved, later)]).toEqual([
-      false,
-      true,
-    ])
+    expect([store.log.mayExpire(resolved, later - 1), store.log.mayExpire(resolved, later)]).toEqual([false, true])
   })
 
   needing('changes')('many that expire together come in pages', async () => {
@@ -204,14 +201,13 @@ export function expiryCases({ open, test, needing }: Contract): void {
     async function* blocks() {
       yield [{ key: utf8('k'), value: utf8('1'), commitTs: 20, expireTs: clock.ts() + 2048 * 1000 }]
     }
-    await store.restore({ id: 'ab'.repeat(16), ts: 30 }, blocks(), false)
+    await store.upkeep.restore({ id: 'ab'.repeat(16), ts: 30 }, blocks(), false)
     expect(await read(store, 'k')).toBe('1')
     const since = await store.tso(1)
     clock.ms += 1000
     expect(await read(store, 'k')).toBeUndefined()
     await store.tso(1)
-    if (store.capabilities.changes)
-      expect(await changesOf(store, { since })).toMatchObject([{ type: 'expire', key: 'k' }])
+    if (store.traits.changes) expect(await changesOf(store, { since })).toMatchObject([{ type: 'expire', key: 'k' }])
   })
 
   needing('changes', 'collection')(
@@ -239,7 +235,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
             if (op === 'rollback') await store.rollback({ keys: [utf8(key)], startTs })
             else if (op === 'collect') {
               safePoint = Math.max(safePoint, startTs - 6)
-              await store.collect(safePoint)
+              await store.upkeep.collect(safePoint)
             } else {
               await write(store, startTs, commitTs, [op === 'delete' ? del(key) : expiring(key, value, expireTs)])
               versions.push({ key, commitTs, value: op === 'delete' ? undefined : value, expireTs })

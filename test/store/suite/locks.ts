@@ -69,15 +69,15 @@ export function lockCases({ open, test, needing }: Contract): void {
   })
 
   needing('lockCount')('locks are counted', async () => {
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
     await store.prewrite(prewriteOf(10, [put('a'), put('b')]))
     const lock = { keys: [utf8('c')], primary: utf8('c'), startTs: 20, forUpdateTs: 20, lockTtl: 3000 }
     await store.acquirePessimisticLock(lock)
-    expect(store.lockCount).toBe(3)
+    expect(store.locks?.count).toBe(3)
     await store.commit({ keys: [utf8('a')], startTs: 10, commitTs: 15 })
     await store.rollback({ keys: [utf8('b')], startTs: 10 })
     await store.pessimisticRollback(lock)
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 
   needing('lockCount')('pessimistic locks are bounded: they cost a client no write', async () => {

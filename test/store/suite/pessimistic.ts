@@ -31,10 +31,10 @@ export function pessimisticCases({ open, test, needing }: Contract): void {
     })
   /** Has asked for a key that is locked, and stands in its queue. */
   const waiting = async (startTs: number, key: string, rest: Partial<AcquirePessimisticLockRequest> = {}) => {
-    const { waiting: before } = store
+    const { waiting: before } = store.figures
     const watched = watch(acquire(startTs, [key], { waitTimeout: FOR_EVER_MS, ...rest }))
     watched.promise.catch(() => {})
-    await expect.poll(() => watched.isSettled() || store.waiting > before, { interval: 1 }).toBe(true)
+    await expect.poll(() => watched.isSettled() || store.figures.waiting > before, { interval: 1 }).toBe(true)
     expect(watched.isSettled()).toBe(false)
     return watched
   }

@@ -145,7 +145,7 @@ class Transaction {
 
 /** Callers whose tokens reach only some keys. */
 export function reachCases({ open, test, kind }: Contract): void {
-  const shapes = shapesOf(kind.capabilities.asyncCommit)
+  const shapes = shapesOf(kind.traits.asyncCommit)
 
   test('whatever a caller tries who reaches only some keys, a transaction decided elsewhere ends as it would have', {
     tags: ['long'],

@@ -80,7 +80,7 @@ export function readCases({ open, test, needing }: Contract): void {
     const seen = clock.ts(1500)
     await read(store, 'a', seen)
     expect(await store.tso(1)).toBeGreaterThan(seen)
-    expect(store.clock()).toBeGreaterThanOrEqual(seen)
+    expect(store.time.clock()).toBeGreaterThanOrEqual(seen)
   })
 
   describe('batch_get', () => {

@@ -32,9 +32,13 @@ export function restoreCases(contract: Contract): void {
 
   needing('restore')('pairs come back as they were, and what began before is refused', async () => {
     const before = await store.tso(1)
-    const progress = await store.restore(SOURCE, blocks([pair('a', '1', 40), pair('b', LONG)], [pair('c', '')]), false)
+    const progress = await store.upkeep.restore(
+      SOURCE,
+      blocks([pair('a', '1', 40), pair('b', LONG)], [pair('c', '')]),
+      false,
+    )
     expect(progress).toMatchObject({ ...SOURCE, pairs: 3, bytes: LONG.length + 4 })
-    expect(store.restoring).toBeUndefined()
+    expect(store.upkeep.restoring).toBeUndefined()
     expect(await store.get({ key: utf8('a') })).toEqual({ found: true, value: utf8('1'), commitTs: 40 })
     expect([await read(store, 'b'), await read(store, 'c')]).toEqual([LONG, ''])
     expect(await codeOf(read(store, 'a', before))).toBe('ts_below_safe_point')
@@ -46,43 +50,43 @@ export function restoreCases(contract: Contract): void {
 
   needing('restore')('a store that is not empty is left as it is', async () => {
     await write(store, 5, 6, [put('a', 'mine')])
-    expect(await codeOf(store.restore(SOURCE, blocks([pair('b', '1')]), false))).toBe('precondition_failed')
+    expect(await codeOf(store.upkeep.restore(SOURCE, blocks([pair('b', '1')]), false))).toBe('precondition_failed')
     expect([await read(store, 'a', 10), await read(store, 'b', 10)]).toEqual(['mine', undefined])
-    const refusal = async () => failureOf(store.restore(SOURCE, blocks(), false))
+    const refusal = async () => failureOf(store.upkeep.restore(SOURCE, blocks(), false))
     expect(await refusal()).toMatchObject({ fields: { key: utf8('a'), commitTs: 6 } })
     await write(store, 7, 8, [del('a')])
     expect(await refusal()).toMatchObject({ fields: { key: utf8('a'), commitTs: 0 } })
   })
 
   needing('restore')('one that was cut off refuses all else until it is continued', async () => {
-    expect(await codeOf(store.restore(SOURCE, cutOff([pair('a', '1')], [pair('b', '2')]), false))).toBe(
+    expect(await codeOf(store.upkeep.restore(SOURCE, cutOff([pair('a', '1')], [pair('b', '2')]), false))).toBe(
       'invalid_argument',
     )
-    expect(store.restoring).toMatchObject({ ...SOURCE, lastKey: utf8('b'), pairs: 2 })
-    expect(store.probe()).toBe(false)
+    expect(store.upkeep.restoring).toMatchObject({ ...SOURCE, lastKey: utf8('b'), pairs: 2 })
+    expect(store.upkeep.probe()).toBe(false)
     expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
     const other = { id: 'cd'.repeat(16), ts: SOURCE.ts }
-    expect(await codeOf(store.restore(other, blocks([pair('x', '1')]), false))).toBe('precondition_failed')
+    expect(await codeOf(store.upkeep.restore(other, blocks([pair('x', '1')]), false))).toBe('precondition_failed')
     const whole = blocks([pair('a', '1'), pair('b', '2')], [pair('c', '3')])
-    expect(await store.restore(SOURCE, whole, false)).toMatchObject({ pairs: 3 })
+    expect(await store.upkeep.restore(SOURCE, whole, false)).toMatchObject({ pairs: 3 })
     expect([await read(store, 'a'), await read(store, 'b'), await read(store, 'c')]).toEqual(['1', '2', '3'])
   })
 
   needing('restore')('anew: what another one left is removed', async () => {
-    expect(await codeOf(store.restore(SOURCE, cutOff([pair('a', LONG)]), false))).toBe('invalid_argument')
+    expect(await codeOf(store.upkeep.restore(SOURCE, cutOff([pair('a', LONG)]), false))).toBe('invalid_argument')
     const other = { id: 'cd'.repeat(16), ts: SOURCE.ts }
-    await store.restore(other, blocks([pair('b', '2')]), true)
+    await store.upkeep.restore(other, blocks([pair('b', '2')]), true)
     expect([await read(store, 'a'), await read(store, 'b')]).toEqual([undefined, '2'])
   })
 
   needing('restore', 'places')('one that was cut off stays so over a restart', async () => {
     const place = await contract.place()
     const first = await open({ place })
-    expect(await codeOf(first.restore(SOURCE, cutOff([pair('a', '1')]), false))).toBe('invalid_argument')
+    expect(await codeOf(first.upkeep.restore(SOURCE, cutOff([pair('a', '1')]), false))).toBe('invalid_argument')
     await first.close()
     const second = await open({ place })
-    expect(second.restoring).toMatchObject({ ...SOURCE, pairs: 1 })
-    await second.restore(SOURCE, blocks([pair('a', '1')], [pair('b', '2')]), false)
+    expect(second.upkeep.restoring).toMatchObject({ ...SOURCE, pairs: 1 })
+    await second.upkeep.restore(SOURCE, blocks([pair('a', '1')], [pair('b', '2')]), false)
     expect([await read(second, 'a'), await read(second, 'b')]).toEqual(['1', '2'])
   })
 }

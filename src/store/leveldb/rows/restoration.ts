@@ -9,7 +9,7 @@ import { decodeKey } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
 import { encodeWrite } from '../../../percolator/codec/write.js'
 import { expiryTs } from '../../../percolator/write.js'
-import type { CompleteStore, RestoreProgress, RestoreSource } from '../../store.js'
+import type { RestoreProgress, RestoreSource, Upkeep } from '../../store.js'
 import { type EngineOp, pagesOf, readPage } from '../engine/engine.js'
 import {
   CF_DEFAULT,
@@ -48,11 +48,7 @@ export class Restoration {
     this.#oracle = oracle
   }
 
-  restore(
-    source: RestoreSource,
-    blocks: Parameters<CompleteStore['restore']>[1],
-    isAnew: boolean,
-  ): Promise<RestoreProgress> {
+  restore(source: RestoreSource, blocks: Parameters<Upkeep['restore']>[1], isAnew: boolean): Promise<RestoreProgress> {
     return guard(async () => {
       if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
       this.#isRunning = true

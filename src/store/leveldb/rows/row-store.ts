@@ -77,6 +77,7 @@ export interface RowStoreOptions {
 export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
   readonly meters = new StoreMeters()
+  readonly clearedTs = undefined
   readonly latches = new Latches(this.meters.latchWaits)
   readonly locks = new LockTable()
   readonly waits = new LockWaits((key) => this.locks.get(key)?.lock.startTs, { waited: this.meters.lockWaits })

@@ -308,7 +308,7 @@ class World {
     await codeOf(this.#call(step))
     await this.#tapped.quiet()
     this.#tapped.onWrite = (_, land) => land()
-    expect(this.store.probe()).toBe(true)
+    expect(this.store.upkeep.probe()).toBe(true)
   }
 
   /** Its outcome is what the pure action says of whole histories. */
@@ -327,7 +327,7 @@ class World {
       const lock = locks.find((info) => sameKey(info.key, key))
       return { key, lock: lock && lockOf(lock), writes: histories.get(text(key)) ?? [] }
     }
-    const clockTs = this.store.clock()
+    const clockTs = this.store.time.clock()
     const outcome =
       step.do === 'prewrite'
         ? prewrite(
@@ -425,10 +425,10 @@ class World {
         return store.acquirePessimisticLock(this.#lockRequest(step))
       case 'collect': {
         const safePoint = tsOf(step.safePoint)
-        await store.raiseSafePoint(safePoint)
+        await store.upkeep.raiseSafePoint(safePoint)
         for (const { key, startTs } of await this.#locks())
           if (startTs <= safePoint) await store.rollback({ keys: [key], startTs })
-        return store.collect(safePoint)
+        return store.upkeep.collect(safePoint)
       }
       case 'delete_range':
         return store.deleteRange({ start: utf8(step.key), end: utf8(`${step.key}\0`) })
@@ -554,7 +554,7 @@ describe('histories with more than values in them', () => {
     await store.commit({ keys: [utf8('a')], startTs: 16, commitTs: 20 })
     await expectNewest(tapped.engine)
     const before = await read(store, 'a')
-    await store.collect(30)
+    await store.upkeep.collect(30)
     expect(await read(store, 'a')).toBe(before)
     await expectNewest(tapped.engine)
   })
@@ -615,9 +615,9 @@ describe('scans over many keys', () => {
         ),
       )
     await store.prewrite(prewriteOf(40, keys.map(del), { tryOnePc: true }))
-    expect(await store.collect(35)).toBe(2 * keys.length)
+    expect(await store.upkeep.collect(35)).toBe(2 * keys.length)
     await expectNewest(tapped.engine)
-    expect(await store.collect(50)).toBe(2 * keys.length)
+    expect(await store.upkeep.collect(50)).toBe(2 * keys.length)
     expect((await expectNewest(tapped.engine)).histories.size).toBe(0)
   })
 

@@ -111,11 +111,11 @@ test('a change is noticed without any request, said once, and everything is refu
       const { directory, store, ended, hasEnded } = await opened()
       await lose(directory)
       expect(await hasEnded).toMatch(says)
-      expect([store.probe(), store.fault]).toEqual([false, ended[0]])
+      expect([store.upkeep.probe(), store.upkeep.fault]).toEqual([false, ended[0]])
       expect(await codeOf(write(store, 'later'))).toBe('storage_unavailable')
       expect(await codeOf(read(store, 'first'))).toBe('storage_unavailable')
       expect(await codeOf(store.scan({ ts: 1, limit: 1 }))).toBe('storage_unavailable')
-      expect(store.probe()).toBe(false)
+      expect(store.upkeep.probe()).toBe(false)
       await store.close()
       expect(ended).toHaveLength(1)
     }),
@@ -143,7 +143,7 @@ test.each([
   for (let i = 0; i < 12; i++) await write(store, `key${i}`, Buffer.alloc(1_000_000, i))
   while ((await readdir(directory)).includes(log)) await write(store, 'more')
   await write(store, 'last')
-  expect([ended, store.probe()]).toEqual([[], true])
+  expect([ended, store.upkeep.probe()]).toEqual([[], true])
 })
 
 test('a log that LevelDB deletes just after a look at it is not lost', async () => {

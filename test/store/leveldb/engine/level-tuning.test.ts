@@ -19,8 +19,8 @@ async function run(directory: string, tuning: LevelTuning, round = 0): Promise<n
   }
   const mutations = valuesOf(round).map((value, i) => put(`key${String(i).padStart(5, '0')}`, value))
   await store.prewrite(prewriteOf(await store.tso(1), mutations, { tryOnePc: true }))
-  await store.compact({})
-  const bytes = await store.diskBytes()
+  await store.files.compact({})
+  const bytes = await store.files.bytes()
   await store.close()
   const findings: string[] = []
   const { isSound } = await checkDirectory(directory, { onFinding: ({ message }) => void findings.push(message) })

@@ -41,7 +41,7 @@ async function written(): Promise<Written> {
   const directory = await stores.directory()
   const store = await stores.open({ directory, now: () => START_MS })
   await commit(store, put('old'), put('a'))
-  await store.collect(await store.tso(1))
+  await store.upkeep.collect(await store.tso(1))
   const commits: Timestamp[] = []
   commits.push(await commit(store, put('a', '1'), put('b', 'x'.repeat(5000)), del('c')))
   commits.push(await commit(store, put('removed/1'), put('removed/2')))

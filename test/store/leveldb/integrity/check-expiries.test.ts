@@ -24,7 +24,7 @@ async function written(): Promise<string> {
   const store = await stores.open({ directory, now: () => START_MS })
   for (const [key, startTs, commitTs, expireTs] of EXPIRIES) {
     await write(store, startTs, commitTs, [{ ...put(key), expireTs }])
-    if (key === 'collected') await store.collect(45)
+    if (key === 'collected') await store.upkeep.collect(45)
   }
   await store.close()
   return directory

@@ -236,7 +236,7 @@ describe('the other files', () => {
     await store.close()
     store = await open(directory) // Its manifest begins anew, with tables.
     for (const [i, length] of LENGTHS.entries()) await writeAt(store, i, length)
-    await store.collect(await store.tso(1))
+    await store.upkeep.collect(await store.tso(1))
   })
   afterAll(() => store.close())
 

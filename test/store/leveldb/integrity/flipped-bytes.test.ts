@@ -273,7 +273,7 @@ test('a table that is damaged while the server runs stops all that reads from it
   const store = await stores.open({ directory, openEngine: openLevelDb, scrubFirstMs: 0, onEnd })
   await found
   expect(damage).toMatch(/^the database is damaged: 0000..\.ldb: the filter at offset \d+ fails its checksum$/)
-  expect([store.probe(), store.fault]).toEqual([false, damage])
+  expect([store.upkeep.probe(), store.upkeep.fault]).toEqual([false, damage])
   for (const call of [
     () => store.get({ key: utf8('key/003') }),
     () => store.scan({ ts: 55, limit: 1 }),

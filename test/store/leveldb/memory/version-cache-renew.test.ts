@@ -382,7 +382,7 @@ describe('single cases', () => {
   test('a collected deletion, and a removed range', async () => {
     await write(store, 10, 11, [del('a')])
     expect([await read(store, 'a'), known(a)]).toEqual([undefined, 'absent'])
-    await store.collect(20)
+    await store.upkeep.collect(20)
     expect([await read(store, 'a'), known(a)]).toEqual([undefined, 'absent'])
     expect([await read(store, 'b'), known(b)]).toEqual(['old', 'old'])
     tapped.onWrite = async (_, land) => {
@@ -400,7 +400,7 @@ describe('single cases', () => {
     const held = holdRead(isNewest)
     const reader = codeOf(read(store, 'a', 8))
     await held.arrived
-    await store.collect(20)
+    await store.upkeep.collect(20)
     held.release()
     expect(await reader).toBe('ts_below_safe_point')
   })
@@ -418,7 +418,7 @@ describe('single cases', () => {
     expect(known(a)).toBe('old') // The primary: not committed while its lock stands.
     expect(known(b)).toBeUndefined()
     await store.commit({ keys: [a, b], startTs: 45, commitTs: 46 })
-    await store.raiseSafePoint(48)
+    await store.upkeep.raiseSafePoint(48)
     expect(store.known({ key: a, ts: 47 })).toBeUndefined()
     expect(shown(store.known({ key: a, ts: 48 }))).toBe('new')
   })
@@ -573,7 +573,7 @@ test('property: nobody reads what was replaced before the read began, nor one ke
               ? store.commit({ keys, startTs, commitTs: await store.tso(1) })
               : store.prewrite({ ...request, tryOnePc: true })
           if ((await codeOf(change())) !== 'none') {
-            while (!store.probe()) await turn()
+            while (!store.upkeep.probe()) await turn()
             expect(await codeOf(change())).toBe('none')
           }
           answered = serial

@@ -190,7 +190,7 @@ async function changeLease(store: Store, model: Model, random: Random): Promise<
     return
   }
   model.leases.delete(name)
-  await store.attachments.end(fence, [{ name: record, value: undefined }])
+  await store.attachments?.end(fence, [{ name: record, value: undefined }])
   for (const [key, attachedTo] of [...model.attached]) {
     if (attachedTo !== fence) continue
     const [deletion] = (await store.mvccGetByKey({ key: utf8(key) })).writes
@@ -207,7 +207,7 @@ async function writeConsumer(store: Store): Promise<void> {
 
 async function collect(store: Store, model: Model): Promise<void> {
   const safePoint = await store.tso(1)
-  await store.collect(safePoint)
+  await store.upkeep.collect(safePoint)
   model.safePoint = safePoint
   for (const [key, [newest]] of model.versions)
     model.versions.set(key, newest === undefined || newest.value === undefined ? [] : [newest])

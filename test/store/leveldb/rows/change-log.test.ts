@@ -43,12 +43,12 @@ for (const [name, commitTsOf] of [
 ] as const satisfies [string, (i: number, newest: Timestamp) => Timestamp][]) {
   test(`a reader of ${name} that rests keeps a bounded part of the log in memory`, { tags: ['long'] }, async () => {
     const { store, newest, readBytes } = await openLogged(COUNT, commitTsOf)
-    const upTo = store.changes.resolve()
+    const upTo = store.log.resolve()
     expect(upTo).toBeGreaterThanOrEqual(newest)
     const before = readBytes()
     let ahead = 0
     let seen = 0
-    for await (const { changes } of store.changes.read({ since: newest - COUNT - 1, upTo, keysOnly: true })) {
+    for await (const { changes } of store.log.read({ since: newest - COUNT - 1, upTo, keysOnly: true })) {
       const bytes = readBytes() - before
       for (const { key } of changes) if (Number(key.subarray(3).toString()) === seen) seen++
       ahead = Math.max(ahead, bytes - seen * 29) // 29 bytes per change in a record.

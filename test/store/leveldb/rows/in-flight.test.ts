@@ -212,12 +212,12 @@ describe('commit', () => {
 
   test('the locks are still there for others', async () => {
     const writing = await held(commit())
-    expect(store.lockCount).toBe(2)
+    expect(store.locks?.count).toBe(2)
     const rollback = await waiting(codeOf(store.rollback({ keys: [utf8('b')], startTs: 10 })))
     gate.release()
     await writing.promise
     expect(await rollback.promise).toBe('already_committed')
-    expect(store.lockCount).toBe(0)
+    expect(store.locks?.count).toBe(0)
   })
 
   test('a rollback in flight: readers wait, then see what was before', async () => {

@@ -28,7 +28,7 @@ function onWrites(engine: TappedEngine, write: TappedEngine['onWrite']): void {
 
 async function removals(store: CompleteStore): Promise<Change[]> {
   const found: Change[] = []
-  for await (const { changes } of store.changes.read({ since: 0, upTo: await store.tso(1), keysOnly: true }))
+  for await (const { changes } of store.log.read({ since: 0, upTo: await store.tso(1), keysOnly: true }))
     found.push(...changes.filter(({ type }) => type === 'delete_range'))
   return found
 }
@@ -38,11 +38,11 @@ test.each(['nothing', 'all'])(
   async (landed) => {
     const engine = new TappedEngine()
     const store = await filled(engine)
-    const before = store.changes.resolve()
+    const before = store.log.resolve()
     let writes = 0
     let resolved = 0
     onWrites(engine, async (_, land) => {
-      if (++writes > 2) resolved = store.changes.resolve()
+      if (++writes > 2) resolved = store.log.resolve()
       const fails = writes === 2
       if (!fails || landed === 'all') await land()
       if (!fails) return
@@ -51,7 +51,7 @@ test.each(['nothing', 'all'])(
     expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
     const [change] = await removals(store)
     expect(change).toMatchObject({ key: utf8('k/'), end: utf8('k0') })
-    await expect.poll(() => store.changes.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(change?.commitTs ?? 0)
+    await expect.poll(() => store.log.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(change?.commitTs ?? 0)
     expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts: await store.tso(1) })).pairs).toEqual([])
     expect((await removals(store)).length).toBe(1)
     expect(resolved).toBeGreaterThanOrEqual(before)
@@ -68,7 +68,7 @@ test('a removal whose first write did not land is none, and holds nothing', asyn
   })
   expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
   const ts = await store.tso(1)
-  await expect.poll(() => store.changes.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(ts)
+  await expect.poll(() => store.log.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(ts)
   expect(await removals(store)).toEqual([])
   expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toHaveLength(KEYS)
 })
@@ -87,7 +87,7 @@ test('a long removal goes on by itself after reads that failed', { tags: ['long'
   })
   expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
   const ts = await store.tso(1)
-  await expect.poll(() => store.changes.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(ts)
+  await expect.poll(() => store.log.resolve(), { timeout: 10_000 }).toBeGreaterThanOrEqual(ts)
   expect(failures).toBe(3)
   expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toEqual([])
 })
@@ -97,7 +97,7 @@ test('a key whose first version is committed while a long removal runs is remove
 }, async () => {
   const engine = new TappedEngine()
   const store = await filled(engine)
-  store.changes.resolve()
+  store.log.resolve()
   const [startTs, commitTs] = [await store.tso(1), await store.tso(1)]
   const keys = [utf8('k/zz')]
   await store.prewrite(prewriteOf(startTs, [put('k/zz')]))

@@ -45,11 +45,11 @@ async function start() {
     yield []
     await end
   }
-  const restore = (end?: Promise<void>) => store.restore(source, blocks(end), false)
+  const restore = (end?: Promise<void>) => store.upkeep.restore(source, blocks(end), false)
   return { tapped, store, restore, hold }
 }
 async function expectOpen(store: Store): Promise<void> {
-  expect(store.restoring).toBeUndefined()
+  expect(store.upkeep.restoring).toBeUndefined()
   expect(await read(store, 'a')).toBeUndefined()
 }
 
@@ -65,7 +65,7 @@ test('a write that fails when it begins opens the database again, for all: it en
   const failing = codeOf(store.system.write([{ name: 'pin/any', value: utf8('thing') }]))
   await reached.promise
   const restored = codeOf(restore())
-  while (store.restoring === undefined) await tapped.quiet()
+  while (store.upkeep.restoring === undefined) await tapped.quiet()
   reject(new EngineFailure('an error'))
   expect([await failing, await restored]).toEqual(['storage_unavailable', 'storage_unavailable'])
   await expectOpen(store)
@@ -90,7 +90,7 @@ test('its end, when it lands though the write failed, shuts out what began befor
     if (ops.some(({ type, key }) => type === 'del' && key.includes('restore'))) throw new EngineFailure('an error')
   }
   expect(await codeOf(restore())).toBe('storage_unavailable')
-  expect(store.restoring).toBeUndefined()
+  expect(store.upkeep.restoring).toBeUndefined()
   expect(await codeOf(read(store, 'a', before))).toBe('ts_below_safe_point')
   expect(await read(store, 'a')).toBe('restored')
 })
@@ -101,7 +101,7 @@ test('a read that is on its way when it begins sees nothing of it: it may yet co
   const reading = codeOf(read(store, 'a'))
   const end = deferred()
   const restored = restore(end.promise)
-  while (store.restoring?.pairs !== 1) await new Promise((resolve) => setImmediate(resolve))
+  while (store.upkeep.restoring?.pairs !== 1) await new Promise((resolve) => setImmediate(resolve))
   looked.resolve()
   expect(await reading).toBe('storage_unavailable')
   end.resolve()
@@ -118,7 +118,7 @@ test('cut off, and its record damaged: a repair takes what there is for no whole
     throw invalid('body', 'it was cut off')
   }
   const whole = () => (async function* () {})()
-  expect(await codeOf(store.restore(source, cutOff(), false))).toBe('invalid_argument')
+  expect(await codeOf(store.upkeep.restore(source, cutOff(), false))).toBe('invalid_argument')
   await store.close()
   const engine = await openLevelDb(directory)
   await engine.write([{ type: 'put', key: META_RESTORE, value: Buffer.from('damage') }], true)
@@ -127,7 +127,7 @@ test('cut off, and its record damaged: a repair takes what there is for no whole
   await repairDirectory(directory, { say: () => {}, isDryRun: false, keepsCopy: false })
   const repaired = await stores.open({ directory })
   expect(await codeOf(read(repaired, 'a'))).toBe('storage_unavailable')
-  expect(await codeOf(repaired.restore(source, whole(), false))).toBe('precondition_failed')
-  await repaired.restore(source, whole(), true)
+  expect(await codeOf(repaired.upkeep.restore(source, whole(), false))).toBe('precondition_failed')
+  await repaired.upkeep.restore(source, whole(), true)
   expect(await read(repaired, 'a')).toBeUndefined()
 })

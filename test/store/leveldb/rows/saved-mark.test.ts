@@ -48,7 +48,7 @@ describe('over a restart', () => {
     const first = await stores.open(options(machine, directory))
     const startTs = await first.tso(1)
     await first.prewrite(prewriteOf(startTs, [put('a')], { lockTtl: 5000 }))
-    const steadyMs = first.steadyMs()
+    const steadyMs = first.time.steadyMs()
     machine.pass(100)
     machine.step(HOUR_MS)
     await first.tso(1)
@@ -56,7 +56,7 @@ describe('over a restart', () => {
     expect(said.splice(0)).toEqual([expect.stringMatching(/jumped forward by 60 minutes/)])
 
     const second = await stores.open(options(machine, directory))
-    expect(second.steadyMs() - steadyMs).toBe(100)
+    expect(second.time.steadyMs() - steadyMs).toBe(100)
     const status = { primary: utf8('a'), lockTs: startTs, callerStartTs: 0 }
     expect(await second.checkTxnStatus({ ...status, currentTs: await second.tso(1) })).toMatchObject({
       status: 'locked',

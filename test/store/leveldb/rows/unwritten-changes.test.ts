@@ -23,7 +23,7 @@ test('a change of pessimistic locks alone does not wait for the write of others'
   await rollBack()
   gate.open()
   await writing
-  expect(store.lockCount).toBe(1)
+  expect(store.locks.count).toBe(1)
 })
 
 test('nor does it fail with that write', async () => {
@@ -36,5 +36,5 @@ test('nor does it fail with that write', async () => {
   const beating = heartBeat()
   expect(await writing).toBe('storage_unavailable')
   expect(await beating).toMatchObject({ lockTtl: 9000 })
-  expect(store.lockCount).toBe(1)
+  expect(store.locks.count).toBe(1)
 })

@@ -59,7 +59,7 @@ async function expectAgreement(): Promise<void> {
   await iterator.close()
   const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
   expect(locks).toEqual(stored.map(([key, bytes]) => lockInfo(decodeKey(key), decodeLock(bytes))))
-  expect(store.lockCount).toBe(stored.length)
+  expect(store.locks.count).toBe(stored.length)
 }
 
 const keys = ['a', 'b'].map(utf8)
@@ -157,7 +157,7 @@ const CASES: readonly Case[] = [
   },
   {
     name: 'collect',
-    act: () => store.collect(50),
+    act: () => store.upkeep.collect(50),
     want: same('old old'),
     wantRepeated: 'old old',
   },
@@ -180,7 +180,7 @@ describe.each(MODES)('a write that %s', (mode) => {
     expect(await codeOf(act())).toBe('storage_unavailable')
     await tapped.quiet()
     expect(tapped.reopens).toBe(1)
-    expect(store.probe()).toBe(true)
+    expect(store.upkeep.probe()).toBe(true)
     await expectAgreement()
     expect(await stateAt(100)).toBe(want[mode])
     expect(await read(store, 'safe', 100)).toBe(LONG)
@@ -258,7 +258,7 @@ describe.each(MODES)('a write that %s', (mode) => {
     goOn.resolve()
     expect(await Promise.all([first, ...behind])).toEqual(Array(3).fill('storage_unavailable'))
     await expectAgreement()
-    expect(store.lockCount).toBe(0) // What waited behind was never written.
+    expect(store.locks.count).toBe(0) // What waited behind was never written.
     expect(await stateAt(100)).toBe(mode === 'fails' ? 'old old' : 'new old')
     expect(await read(store, 'safe')).toBe(LONG)
     await onePc('b')
@@ -309,7 +309,7 @@ describe.each(MODES)('a write that %s', (mode) => {
     goOn.resolve()
     expect(await call).toBe('storage_unavailable')
     expect(await reader.promise).toBe(mode === 'fails' ? 'old' : 'new')
-    expect(store.lockCount).toBe(0)
+    expect(store.locks.count).toBe(0)
   })
 
   test('who waits for a lock hears that it went', async () => {
@@ -332,7 +332,7 @@ describe.each(MODES)('a write that %s', (mode) => {
     breakNextWrite(mode)
     expect(await codeOf(store.prewrite(prewriteOf(30, [del('b')], { tryOnePc: true })))).toBe('storage_unavailable')
     await tapped.quiet()
-    expect(store.lockCount).toBe(500)
+    expect(store.locks.count).toBe(500)
     expect(await codeOf(read(store, 'many499', 50))).toBe('key_locked')
   })
 })
@@ -353,7 +353,7 @@ describe('a reopening that fails', () => {
   })
 
   test('every call says so meanwhile; the next one after the pause tries again, and all is there', async () => {
-    expect(store.probe()).toBe(false)
+    expect(store.upkeep.probe()).toBe(false)
     const calls = [
       () => read(store, 'a'),
       () => store.batchGet({ keys, ts: 50 }),
@@ -377,9 +377,9 @@ describe('a reopening that fails', () => {
     expect(await codeOf(read(store, 'a'))).toBe('storage_unavailable')
     await tapped.quiet()
     expect(tapped.reopens).toBe(2)
-    expect(store.probe()).toBe(true)
+    expect(store.upkeep.probe()).toBe(true)
     await expectAgreement()
-    expect(store.lockCount).toBe(2)
+    expect(store.locks.count).toBe(2)
     await store.commit({ keys, startTs: 10, commitTs: 20 })
     expect(await read(store, 'b', 50)).toBe('new')
     await write(store, 60, 61, [put('c', '1')])
@@ -405,7 +405,7 @@ describe('a reopening that fails', () => {
     await store.close()
     expect(tapped.isClosed).toBe(true)
     const again = await stores.open({ directory, now: clock.now })
-    expect(again.lockCount).toBe(2)
+    expect(again.locks.count).toBe(2)
   })
 
   test('closing in the middle of a new attempt leaves the engine closed', async () => {
@@ -422,7 +422,7 @@ describe('a reopening that fails', () => {
     await closing
     await tapped.quiet()
     expect(tapped.isClosed).toBe(true)
-    expect(store.probe()).toBe(false)
+    expect(store.upkeep.probe()).toBe(false)
   })
 })
 
@@ -453,9 +453,9 @@ describe('a disk that stays full', () => {
   const makeRoom = async (): Promise<void> => {
     tapped.onRequireRoom = async () => {}
     vi.advanceTimersByTime(60_000)
-    store.probe()
+    store.upkeep.probe()
     await tapped.quiet()
-    expect(store.probe()).toBe(true)
+    expect(store.upkeep.probe()).toBe(true)
   }
   beforeEach(async () => {
     vi.useFakeTimers({ toFake: ['performance'] })
@@ -478,9 +478,9 @@ describe('a disk that stays full', () => {
       expect(await told('a', 8)).toBe(isDropped ? 'absent' : 'old')
       expect(await codeOf(write(store, 300, 301, [put('other')]))).toBe('storage_unavailable')
       expect(await codeOf(each.act())).toBe('storage_unavailable')
-      expect(await codeOf(store.compact({}))).toBe('storage_unavailable')
-      expect([store.probe(), tapped.reopens, tapped.writes.length]).toEqual([false, 0, writes])
-      expect(store.fault).toBe('disk full; no room')
+      expect(await codeOf(store.files.compact({}))).toBe('storage_unavailable')
+      expect([store.upkeep.probe(), tapped.reopens, tapped.writes.length]).toEqual([false, 0, writes])
+      expect(store.upkeep.fault).toBe('disk full; no room')
 
       await makeRoom()
       await expectAgreement()
@@ -616,10 +616,10 @@ describe('a pessimistic lock whose end landed, though the write failed', () => {
     const commit = { tryOnePc: true, forUpdateTs: 10, pessimisticActions: ['do'] as const, ...rest }
     expect(await codeOf(store.prewrite(prewriteOf(10, [mutation], commit)))).toBe('storage_unavailable')
     vi.advanceTimersByTime(60_000)
-    store.probe()
+    store.upkeep.probe()
     await tapped.quiet()
-    expect(store.probe()).toBe(true)
-    expect(store.lockCount).toBe(0)
+    expect(store.upkeep.probe()).toBe(true)
+    expect(store.locks.count).toBe(0)
     const status = { primary: utf8('a'), lockTs: 10, callerStartTs: 0, currentTs: TIMESTAMP_MAX }
     expect(await store.checkTxnStatus(status)).toMatchObject({ status: 'committed' })
   })
@@ -646,10 +646,10 @@ test('the log is told once that writes are refused and once that they are accept
   })
   const call = () => failing.prewrite(prewriteOf(5, [put('a')], { tryOnePc: true, minCommitTs: clock.ts(5) }))
   for (const outcome of await Promise.allSettled([call(), call(), call()]))
-    expect(outcome.status === 'rejected' && failing.isTold?.(outcome.reason)).toBe(true)
+    expect(outcome.status === 'rejected' && failing.upkeep.isTold(outcome.reason)).toBe(true)
   await accepted
   await engine.quiet()
-  expect(failing.fault).toBeUndefined()
+  expect(failing.upkeep.fault).toBeUndefined()
   expect(told).toEqual([
     'false: writes are refused until the disk takes them again: disk full',
     expect.stringMatching(/^true: writes are accepted again, after \d+ s$/),
@@ -664,7 +664,7 @@ test('an error that is not the engine’s is not taken for one', async () => {
   tapped.onWrite = (_, land) => land()
   await tapped.quiet()
   expect(await read(store, 'a', 20)).toBeUndefined()
-  expect(store.lockCount).toBe(0)
+  expect(store.locks.count).toBe(0)
 })
 
 test('the mark and the data failing together reject the call, and nothing else', async () => {
