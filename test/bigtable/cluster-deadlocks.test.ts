@@ -119,7 +119,10 @@ test('transactions that wait in a circle over servers: one is refused, and the o
   expect(refused).toBe(ROUNDS)
 }, 120_000)
 
-test('a circle ends as well when the server that knows who waits is killed, or stopped, before it closes', async () => {
+test('a circle ends as well when the server that knows who waits is killed, or stopped, before it closes', {
+  tags: ['long'],
+  timeout: 300_000,
+}, async () => {
   const refused: number[] = []
   for (let i = 0; i < kills; i++)
     for (const how of ['kill', 'stop'] as const) {
@@ -138,4 +141,4 @@ test('a circle ends as well when the server that knows who waits is killed, or s
   report({ test: 'cluster-deadlocks', seed, refused, kills: cluster.kills, pauses: cluster.pauses })
   // One each, but for a leader that has found a circle and has changed before its answer came.
   expect(refused.every((each) => each === 1 || each === 2)).toBe(true)
-}, 300_000)
+})

@@ -118,7 +118,10 @@ class Holders {
   }
 }
 
-test('holders at three servers, which are killed and stopped, never commit after the next grant', async () => {
+test('holders at three servers, which are killed and stopped, never commit after the next grant', {
+  tags: ['long'],
+  timeout: 600_000,
+}, async () => {
   const random = new Random(seed)
   const emulator = await startEmulator(FAULTS)
   const cluster = await Cluster.start(emulator.host, SERVERS, random.fork(), COLLECTING)
@@ -155,4 +158,4 @@ test('holders at three servers, which are killed and stopped, never commit after
     await cluster.end()
     await emulator.stop()
   }
-}, 600_000)
+})

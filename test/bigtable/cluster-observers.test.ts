@@ -47,7 +47,10 @@ async function valuesBelow(db: Db, prefix: string): Promise<ReadonlyMap<string, 
   return found
 }
 
-test('an index of words by workers of three servers, which are killed and stopped', async () => {
+test('an index of words by workers of three servers, which are killed and stopped', {
+  tags: ['long'],
+  timeout: 300_000,
+}, async () => {
   const random = new Random(seed)
   const emulator = await startEmulator(FAULTS)
   const cluster = await Cluster.start(emulator.host, SERVERS, random.fork(), COLLECTING)
@@ -128,7 +131,7 @@ test('an index of words by workers of three servers, which are killed and stoppe
     await cluster.end()
     await emulator.stop()
   }
-}, 300_000)
+})
 
 function sorted(counts: Record<string, number>): [string, number][] {
   return Object.entries(counts).sort(([a], [b]) => (a < b ? -1 : 1))

@@ -17,7 +17,7 @@ const KEYS = 4
 const DELAY_MS = 3
 
 /** Readers look through one server while writers commit through others; each snapshot is looked at again when all is over. */
-test('a snapshot of one server stays as it is while others commit', async () => {
+test('a snapshot of one server stays as it is while others commit', { tags: ['long'], timeout: 300_000 }, async () => {
   const random = new Random(seed)
   const emulator = await startEmulator({ delayMs: DELAY_MS })
   const cluster = await Cluster.start(emulator.host, SERVERS, random.fork())
@@ -61,4 +61,4 @@ test('a snapshot of one server stays as it is while others commit', async () => 
     await cluster.end()
     await emulator.stop()
   }
-}, 300_000)
+})

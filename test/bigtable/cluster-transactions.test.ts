@@ -44,7 +44,10 @@ async function until(is: () => Promise<boolean>): Promise<void> {
   while (!(await is())) await new Promise((later) => setTimeout(later, 100))
 }
 
-test('transactions live in one server and are used through any, while servers are killed and stopped', async () => {
+test('transactions live in one server and are used through any, while servers are killed and stopped', {
+  tags: ['long'],
+  timeout: 300_000,
+}, async () => {
   const random = new Random(seed)
   const emulator = await startEmulator({ failBefore: 0.02, failAfter: 0.02, late: 0.01 })
   const cluster = await Cluster.start(emulator.host, 3, random.fork())
@@ -127,4 +130,4 @@ test('transactions live in one server and are used through any, while servers ar
     await cluster.end()
     await emulator.stop()
   }
-}, 300_000)
+})

@@ -15,7 +15,7 @@ const PROGRAM = process.env['PERKV_TEST_CLI'] ?? CLI
 /** A server that was stopped finds itself late, and would refuse requests for a moment. */
 const UNSHED = ['--loop-delay-ms-max', '0']
 
-interface ClusterOptions {
+export interface ClusterOptions {
   /** Of each server. */
   readonly args?: readonly string[]
   /** Milliseconds that the protocol of the safe point takes for a second. */

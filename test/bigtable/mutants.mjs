@@ -137,7 +137,10 @@ async function outcomeOf({ file, env, signs }, seed) {
     cwd: root,
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, ...env, NO_COLOR: '1', PERKV_TEST_SEED: String(seed), PERKV_TEST_CLI: `${copy}dist/cli.js` },
+    env: {
+      ...{ ...process.env, ...env, NO_COLOR: '1', PERKV_TEST_LONG: '1' },
+      ...{ PERKV_TEST_SEED: String(seed), PERKV_TEST_CLI: `${copy}dist/cli.js` },
+    },
   })
   let text = ''
   for (const stream of [running.stdout, running.stderr])

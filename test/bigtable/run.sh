@@ -23,6 +23,8 @@ has_go || {
 node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null ||
   npm install --no-save --save-dev --no-package-lock --no-audit --no-fund "$CLIENT"
 
+if [ "${1-}" = --prepare ]; then exit; fi
+
 npm run --silent build # Some tests start whole servers, and an older build would be tested without a word.
 
 if [ "${1-}" = --mutants ]; then

@@ -6,7 +6,7 @@ import { MortalServer } from './mortal-server.js'
 import { killAll, withTempDir } from './server-process.js'
 
 /** `npm run test:kill` is the long form. Transactions that are begun between two kills. */
-const { seed, txns, kills } = settings({ seed: 1, txns: 40, kills: 3 })
+const { seed, txns, kills } = settings({ seed: 1, txns: 40, kills: 2 })
 const WRITERS = 6
 const KEYS = 40
 const PREFIX = 'fed/'

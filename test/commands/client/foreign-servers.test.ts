@@ -6,24 +6,30 @@ import { type Connection, connect } from '../../../src/client/index.js'
 import { failureOf, noteOfRetry } from '../../../src/commands/client/client-command.js'
 import { runCommand } from './run-command.js'
 
-let server: Server
-let db: Connection
+interface Foreign {
+  readonly db: Connection
+  readonly notes: readonly string[]
+}
+
+const running: { readonly server: Server; readonly db: Connection }[] = []
 afterEach(async () => {
-  await db.close()
-  server.closeAllConnections()
-  server.close()
+  for (const { server, db } of running.splice(0)) {
+    await db.close()
+    server.closeAllConnections()
+    server.close()
+  }
 })
 
-const notes: string[] = []
-
 /** Waits are short, because some of these never answer. */
-async function connectTo(answer: RequestListener, retryMs = 1500): Promise<void> {
-  server = createServer(answer).listen(0, '127.0.0.1')
+async function connectTo(answer: RequestListener, retryMs = 1500): Promise<Foreign> {
+  const server = createServer(answer).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
+  const notes: string[] = []
   const onRetry = noteOfRetry((text) => void notes.push(text))
-  notes.length = 0
-  db = connect(`http://127.0.0.1:${port}`, { requestTimeoutMs: 300, retryMs, onRetry })
+  const db = connect(`http://127.0.0.1:${port}`, { requestTimeoutMs: 300, retryMs, onRetry })
+  running.push({ server, db })
+  return { db, notes }
 }
 
 const answering =
@@ -107,7 +113,11 @@ const COMMANDS: readonly (readonly string[])[] = [
   ['txn', '-'],
 ]
 
-async function failure(args: readonly string[], isTerminal: boolean): Promise<Error & { code?: string }> {
+async function failure(
+  { db }: Foreign,
+  args: readonly string[],
+  isTerminal = false,
+): Promise<Error & { code?: string }> {
   const error = await runCommand(db, args, { isTerminal, stdin: '{"ops":[]}' }).then(
     ({ output }) => new Error(`it succeeded: ${output}`),
     (error: unknown) => error,
@@ -117,9 +127,9 @@ async function failure(args: readonly string[], isTerminal: boolean): Promise<Er
 
 describe.each(Object.entries(FOREIGN))('a server that answers %s', (_name, answer) => {
   test.each(COMMANDS)('perkv %s %s', async (...args) => {
-    await connectTo(answer)
+    const foreign = await connectTo(answer)
     for (const isTerminal of [false, true]) {
-      const failed = await failure(args, isTerminal)
+      const failed = await failure(foreign, args, isTerminal)
       expect(failed.message).toMatch(
         /^unexpected_answer: [^\n]{1,200}: this is no PerKV server, or something stands before it$/,
       )
@@ -128,30 +138,40 @@ describe.each(Object.entries(FOREIGN))('a server that answers %s', (_name, answe
   })
 })
 
-test.each(COMMANDS)('an answer that never ends is given up: perkv %s %s', async (...args) => {
-  for (const type of ['application/msgpack', 'application/problem+json']) {
-    await connectTo(endless({ 'content-type': type, etag: '"5"' }, 20))
-    const failed = await failure(args, false)
-    expect(failed.message).toMatch(/no (answer|end of the answer) within 300 ms|this is no PerKV server/)
-    expect(failed.code).toBe('failed')
-    await db.close()
-    server.closeAllConnections()
-  }
-})
+/** All at once, because they wait for the end of their patience. */
+async function byEach(check: (args: readonly string[]) => Promise<void>): Promise<void> {
+  await Promise.all(COMMANDS.map(check))
+}
 
-test.each(COMMANDS)('a connection that is cut in every answer: perkv %s %s', async (...args) => {
-  await connectTo((_request, response) => {
-    response.writeHead(200, { 'content-type': 'application/msgpack', 'content-length': 100, etag: '"5"' })
-    response.write('x', () => response.destroy())
-  }, 4500)
-  const failed = await failure(args, false)
-  expect(failed.message).toMatch(/^(POST|GET|PUT|DELETE) http:\S+ failed, tried \d+ times: |this is no PerKV server/)
-  expect(failed.code).toBe('failed')
-  if (failed.message.includes('tried')) expect(notes).toEqual([expect.stringMatching(/; trying again$/)])
-})
+test.each(['application/msgpack', 'application/problem+json'])(
+  'an answer of %s that never ends is given up',
+  async (type) => {
+    await byEach(async (args) => {
+      const foreign = await connectTo(endless({ 'content-type': type, etag: '"5"' }, 20))
+      const failed = await failure(foreign, args)
+      const given = /no (answer|end of the answer) within 300 ms|this is no PerKV server/
+      expect(failed.message, args.join(' ')).toMatch(given)
+      expect(failed.code).toBe('failed')
+    })
+  },
+)
+
+test('a connection that is cut in every answer', () =>
+  byEach(async (args) => {
+    const cut: RequestListener = (_request, response) => {
+      response.writeHead(200, { 'content-type': 'application/msgpack', 'content-length': 100, etag: '"5"' })
+      response.write('x', () => response.destroy())
+    }
+    const foreign = await connectTo(cut, 4500)
+    const failed = await failure(foreign, args)
+    const given = /^(POST|GET|PUT|DELETE) http:\S+ failed, tried \d+ times: |this is no PerKV server/
+    expect(failed.message, args.join(' ')).toMatch(given)
+    expect(failed.code).toBe('failed')
+    if (failed.message.includes('tried')) expect(foreign.notes).toEqual([expect.stringMatching(/; trying again$/)])
+  }))
 
 test('JSON that is nested deeper than a server reads it is refused by the client', async () => {
-  await connectTo(answering(200, JSON_TYPE, '{}'))
+  const { db } = await connectTo(answering(200, JSON_TYPE, '{}'))
   for (const depth of [33, 100_000]) {
     const stdin = `{"ops":${'['.repeat(depth)}${']'.repeat(depth)}}`
     await expect(runCommand(db, ['txn', '-'], { stdin })).rejects.toThrow(
@@ -161,7 +181,7 @@ test('JSON that is nested deeper than a server reads it is refused by the client
 })
 
 test('a stream that is cut again and again is told of, and given up', { timeout: 30_000 }, async () => {
-  await connectTo((_request, response) => {
+  const { db } = await connectTo((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.write(':\n', () => response.destroy())
   })
