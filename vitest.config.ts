@@ -37,8 +37,11 @@ const LONG = [
   'test/txn/two-phases.test.ts',
 ]
 
-/** What others in the same process would notice: modules, timers and functions that are replaced. */
-const REPLACES = /\bvi\.(?:mock|useFakeTimers|spyOn)\(/
+/**
+ * What others in the same process would notice, or what others that left something running would disturb: modules, timers and
+ * functions that are replaced. A poll that somebody forgot would make a clock that leaps go by its few milliseconds.
+ */
+const REPLACES = /\bvi\.(?:mock|useFakeTimers|spyOn)\(|several-databases\.js'/
 
 /** Files that have a process of their own, also because they measure turns of the event loop, or repeat all that happens. */
 const ALONE = [

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { Database } from '../../src/database/database.js'
 import type { KvError } from '../../src/errors/kv-error.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -41,8 +41,15 @@ beforeEach(async () => {
   database = await databaseOn(store)
 })
 
-function databaseOn(store: Store): Promise<Database> {
-  return Database.open(store, { limits: DEFAULT_LIMITS, onError: () => {} })
+const databases: Database[] = []
+afterEach(async () => {
+  for (const each of databases.splice(0)) await each.drain() // The stores are closed by those who opened them.
+})
+
+async function databaseOn(store: Store): Promise<Database> {
+  const opened = await Database.open(store, { limits: DEFAULT_LIMITS, onError: () => {} })
+  databases.push(opened)
+  return opened
 }
 
 const put = (key: string, value = `value of ${key}`): Op => ({ op: 'put', key: utf8(key), value: utf8(value) })
