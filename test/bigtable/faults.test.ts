@@ -117,7 +117,14 @@ test('what fails for ever is unavailable after the time to wait, and a change is
   await expect(table.put(key(1), [{ ...guard, value: key(1) }])).rejects.toMatchObject(UNAVAILABLE)
   await expect(table.remove([key(1)])).rejects.toMatchObject(UNAVAILABLE)
   expect(await table.change(key(1), guard, [{ ...guard, value: key(1) }])).toBe('unknown')
-  expect(table.calls.read).toBeGreaterThan(2)
+  // A call is tried again within its time. How much time that takes depends on the machine.
+  for (let waitMs = 300; ; waitMs *= 2) {
+    const patient = await withHost(emulator.host, () => openOwnTable({ waitMs }))
+    await expect(patient.rows({ keys: [key(1)], columns: V })).rejects.toMatchObject(UNAVAILABLE)
+    await patient.close()
+    if (patient.calls.read > 2) break
+    expect(waitMs).toBeLessThan(30_000)
+  }
   await emulator.stop()
   await expect(table.rows({ keys: [key(1)], columns: V })).rejects.toMatchObject(UNAVAILABLE)
   expect(await table.change(key(1), guard, [{ ...guard, value: key(1) }])).toBe('unknown')

@@ -8,8 +8,9 @@ export default defineConfig({
     ...(process.env['PERKV_TEST_LONG'] ? {} : { tagsFilter: ['!long'] }),
     include: ['test/bigtable/**/*.test.ts'],
     globalSetup: 'test/bigtable/emulator/global-setup.ts',
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Servers of their own for each test: on a busy machine their start takes a minute.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
     // Loading Google's client for each file takes longer than most tests.
     isolate: false,
   },
