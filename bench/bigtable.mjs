@@ -3,9 +3,9 @@
 // of bare conditional changes, how soon a deadlock is found, and how long no server hands out timestamps after a kill -9. Emulator,
 // servers and clients share this machine, so the rates compare with each other only.
 import { parseArgs } from 'node:util'
-import { openTable } from '../dist/store/bigtable/google-client.js'
-import { printTableAddress } from '../dist/store/bigtable/table-address.js'
-import { makeTable } from '../dist/store/bigtable/table-admin.js'
+import { openTable } from '../dist/store/table/bigtable/google-client.js'
+import { printTableAddress } from '../dist/store/table/bigtable/table-address.js'
+import { makeTable } from '../dist/store/table/bigtable/table-admin.js'
 import { startEmulator } from '../test/bigtable/emulator/emulator.mjs'
 import { callerOf } from './http-call.mjs'
 import { kill, median, start } from './process.mjs'

@@ -7,8 +7,8 @@ import { didYouMean, nameInError } from './errors/nearest-name.js'
 import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
 import { UnusableFile } from './server/unusable-file.js'
-import { BigtableSetupError } from './store/bigtable/bigtable-setup-error.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
+import { BigtableSetupError } from './store/table/bigtable/bigtable-setup-error.js'
 import { version } from './version.js'
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */

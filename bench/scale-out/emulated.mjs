@@ -1,8 +1,8 @@
 // Servers on one table of Google's Bigtable server in memory.
-import { openTable } from '../../dist/store/bigtable/google-client.js'
-import { rowKeyOfSystem } from '../../dist/store/bigtable/row-keys.js'
-import { printTableAddress } from '../../dist/store/bigtable/table-address.js'
-import { makeTable } from '../../dist/store/bigtable/table-admin.js'
+import { openTable } from '../../dist/store/table/bigtable/google-client.js'
+import { printTableAddress } from '../../dist/store/table/bigtable/table-address.js'
+import { makeTable } from '../../dist/store/table/bigtable/table-admin.js'
+import { rowKeyOfSystem } from '../../dist/store/table/layout/row-keys.js'
 import { startEmulator } from '../../test/bigtable/emulator/emulator.mjs'
 import { callerOf } from '../http-call.mjs'
 import { kill, start } from '../process.mjs'

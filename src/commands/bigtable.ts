@@ -1,9 +1,9 @@
 import { printKey } from '../errors/print-key.js'
 import { flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
-import type { Finding } from '../store/bigtable/check/check-row.js'
-import type { CheckedTable } from '../store/bigtable/check/check-table.js'
-import { parseTableAddress, printTableAddress, type TableAddress } from '../store/bigtable/table-address.js'
 import { kindOf, requireSound as requireSoundRecord } from '../store/leveldb/records/system-kinds.js'
+import { parseTableAddress, printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
+import type { Finding } from '../store/table/check/check-row.js'
+import type { CheckedTable } from '../store/table/check/check-table.js'
 import { amount } from './amount.js'
 import type { Command } from './command.js'
 import { progressLine } from './progress-line.js'
@@ -43,14 +43,14 @@ ${flagsHelp(FLAGS)}`,
 }
 
 async function init(address: TableAddress): Promise<void> {
-  const { makeTable, requireSound } = await import('../store/bigtable/table-admin.js') // Loads Google's client.
+  const { makeTable, requireSound } = await import('../store/table/bigtable/table-admin.js') // Loads Google's client.
   const made = await makeTable(address)
   await requireSound(address)
   await print(textOf(printTableAddress(address), made))
 }
 
 async function check(address: TableAddress, isJson: boolean, shownMax: number): Promise<void> {
-  const { checkTableAt } = await import('../store/bigtable/check/open-check.js')
+  const { checkTableAt } = await import('../store/table/bigtable/open-check.js')
   const progress = progressLine()
   const findings: Finding[] = []
   const checked = await checkTableAt(address, {

@@ -8,8 +8,8 @@ import {
   type Limits,
   TIMER_MS_MAX,
 } from '../limits.js'
-import { isTableAddress, parseTableAddress, type TableAddress } from '../store/bigtable/table-address.js'
 import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
+import { isTableAddress, parseTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
 import { durationMs, type Flags, type Given, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import type { TlsPaths } from './secret-files.js'

@@ -3,11 +3,11 @@ import type { Member } from '../http/routes/context.js'
 import type { Limits } from '../limits.js'
 import type { Logger } from '../logger.js'
 import { AnswerBudget } from '../store/answer-budget.js'
-import { KEY_BYTES_MAX, VALUE_BYTES_MAX } from '../store/bigtable/row-keys.js'
-import { printTableAddress, type TableAddress } from '../store/bigtable/table-address.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
+import { printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
+import { KEY_BYTES_MAX, VALUE_BYTES_MAX } from '../store/table/layout/row-keys.js'
 import type { Config } from './config.js'
 
 export interface OpenedStore {
@@ -78,7 +78,7 @@ function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void
 
 /** Loaded only when it is asked for. */
 async function openOnBigtable(config: Config, address: TableAddress, url: string, log: Logger): Promise<OpenedStore> {
-  const { openBigtable } = await import('../store/bigtable/open-bigtable.js')
+  const { openBigtable } = await import('../store/table/bigtable/open-bigtable.js')
   const { limits: asked } = config
   const limits = {
     ...asked,

@@ -2,7 +2,7 @@ import { appendFile, readFile, rename, truncate } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { printTableAddress } from '../../src/store/bigtable/table-address.js'
+import { printTableAddress } from '../../src/store/table/bigtable/table-address.js'
 import { post } from '../anomalies/http-transaction.js'
 import { Random } from '../anomalies/random.js'
 import {

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
 import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
-import { openTable } from '../../src/store/bigtable/google-client.js'
-import type { ColumnRange, RowsRequest, Table, TableRow } from '../../src/store/bigtable/table.js'
+import { openTable } from '../../src/store/table/bigtable/google-client.js'
+import type { ColumnRange, RowsRequest, Table, TableRow } from '../../src/store/table/layout/table.js'
 import { type EmulatorOptions, startEmulator } from './emulator/emulator.mjs'
 import { openOwnTable, withHost } from './own-table.js'
 

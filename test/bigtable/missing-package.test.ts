@@ -10,7 +10,7 @@ import { expect, test } from 'vitest'
 test('where the package is missing, one line says how to install it', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-missing-'))
   try {
-    const input = fileURLToPath(new URL('../../src/store/bigtable/google-client.ts', import.meta.url))
+    const input = fileURLToPath(new URL('../../src/store/table/bigtable/google-client.ts', import.meta.url))
     const bundle = await rolldown({ input, platform: 'node' })
     await bundle.write({ dir: directory, entryFileNames: 'google-client.mjs' })
     await bundle.close()

@@ -1,8 +1,8 @@
-import { openTable, type TableOptions } from '../../src/store/bigtable/google-client.js'
-import { callOptions, type GcRule, openTableAdminClient } from '../../src/store/bigtable/google-package.js'
-import type { Table } from '../../src/store/bigtable/table.js'
-import { instanceName, type TableAddress } from '../../src/store/bigtable/table-address.js'
-import { makeTable } from '../../src/store/bigtable/table-admin.js'
+import { openTable, type TableOptions } from '../../src/store/table/bigtable/google-client.js'
+import { callOptions, type GcRule, openTableAdminClient } from '../../src/store/table/bigtable/google-package.js'
+import { instanceName, type TableAddress } from '../../src/store/table/bigtable/table-address.js'
+import { makeTable } from '../../src/store/table/bigtable/table-admin.js'
+import type { Table } from '../../src/store/table/layout/table.js'
 
 let count = 0
 

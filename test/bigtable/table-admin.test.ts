@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { openTable } from '../../src/store/bigtable/google-client.js'
-import type { GcRule } from '../../src/store/bigtable/google-package.js'
-import { makeTable, requireSound } from '../../src/store/bigtable/table-admin.js'
+import { openTable } from '../../src/store/table/bigtable/google-client.js'
+import type { GcRule } from '../../src/store/table/bigtable/google-package.js'
+import { makeTable, requireSound } from '../../src/store/table/bigtable/table-admin.js'
 import { startEmulator } from './emulator/emulator.mjs'
 import { makeTableOf, ownAddress, withHost } from './own-table.js'
 

@@ -1,8 +1,8 @@
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { encodeWrite } from '../../src/percolator/codec/write.js'
 import { rollbackRecord } from '../../src/percolator/write.js'
-import { candidateColumns, descending, REVISION } from '../../src/store/bigtable/layout.js'
-import type { Cell, ColumnRange, ColumnWrite, Expected, Family, Table } from '../../src/store/bigtable/table.js'
+import { candidateColumns, descending, REVISION } from '../../src/store/table/layout/layout.js'
+import type { Cell, ColumnRange, ColumnWrite, Expected, Family, Table } from '../../src/store/table/layout/table.js'
 import { openOwnTable } from './own-table.js'
 
 const ALL: readonly ColumnRange[] = (['l', 'w', 'r', 'd', 'v', 'o'] as const).map((family) => ({ family }))

@@ -9,10 +9,10 @@ import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
 import { createLog } from '../../src/server/log.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
-import { BigtableStore } from '../../src/store/bigtable/bigtable-store.js'
-import { registryRowsOf } from '../../src/store/bigtable/registry-table.js'
-import { MemoryTable } from '../store/bigtable/memory-table.js'
+import { registryRowsOf } from '../../src/store/table/records/registry-table.js'
+import { TableStore } from '../../src/store/table/table-store.js'
 import { utf8 } from '../store/support.js'
+import { MemoryTable } from '../store/table/memory-table.js'
 import { describedAnswer } from './described.js'
 import { type Answer, type Headers, type Method, type Sent, sendTo } from './support.js'
 
@@ -82,7 +82,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
     const start = async (i: number): Promise<OneOfSeveral> => {
       const answers = new AnswerBudget(limits)
       const cursorSecret = utf8('secret')
-      const store = new BigtableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
+      const store = new TableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
       const port = await freePort()
       const id = `server-of-${i}`
       const { timer } = time

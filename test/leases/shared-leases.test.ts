@@ -5,12 +5,12 @@ import { sleep } from '../../src/event-loop/sleep.js'
 import { ATTACHED_MAX } from '../../src/limits.js'
 import type { LeaseRequest } from '../../src/percolator/leases-api.js'
 import { attachedName } from '../../src/store/attached-names.js'
-import { rowKeyOfSystem } from '../../src/store/bigtable/row-keys.js'
+import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { failureOf } from '../coordinator/support.js'
-import { MemoryTable } from '../store/bigtable/memory-table.js'
-import { inLeaps, severalDatabases } from '../store/bigtable/several-databases.js'
 import { utf8 } from '../store/support.js'
+import { MemoryTable } from '../store/table/memory-table.js'
+import { inLeaps, severalDatabases } from '../store/table/several-databases.js'
 
 let opened: readonly Database[] = []
 afterEach(async () => {

@@ -1,13 +1,13 @@
 import type { Database } from '../../src/database/database.js'
 import { isKvError, type KvError } from '../../src/errors/kv-error.js'
 import { sleep } from '../../src/event-loop/sleep.js'
-import type { BigtableStore } from '../../src/store/bigtable/bigtable-store.js'
 import type { Store } from '../../src/store/store.js'
+import type { TableStore } from '../../src/store/table/table-store.js'
 import { physicalMs, type Timestamp } from '../../src/timestamp.js'
 import { Random } from '../anomalies/random.js'
-import { type Fate, MemoryTable } from '../store/bigtable/memory-table.js'
-import { inLeaps, severalDatabases } from '../store/bigtable/several-databases.js'
 import { text, utf8 } from '../store/support.js'
+import { type Fate, MemoryTable } from '../store/table/memory-table.js'
+import { inLeaps, severalDatabases } from '../store/table/several-databases.js'
 
 const SERVERS = 3
 const HOLDERS = 5
@@ -183,7 +183,7 @@ class SharedWorld {
 
   /** As a server does that counts the keys of a lease. */
   async #removeStale(fence: Timestamp): Promise<void> {
-    await (this.#any.store as BigtableStore).attaching.removeStale(fence)
+    await (this.#any.store as TableStore).attaching.removeStale(fence)
   }
 
   /** Whoever holds the lease finds nothing of its predecessors. */

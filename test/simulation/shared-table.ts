@@ -1,9 +1,16 @@
 import { KvError } from '../../src/errors/kv-error.js'
-import { RECORD } from '../../src/store/bigtable/layout.js'
-import { rowKeyOfSystem } from '../../src/store/bigtable/row-keys.js'
-import { encodeSafePoint } from '../../src/store/bigtable/safe-point-record.js'
-import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from '../../src/store/bigtable/table.js'
-import { TableRows } from '../store/bigtable/table-rows.js'
+import { RECORD } from '../../src/store/table/layout/layout.js'
+import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
+import type {
+  Changed,
+  ColumnWrite,
+  Expected,
+  RowsRequest,
+  Table,
+  TableRow,
+} from '../../src/store/table/layout/table.js'
+import { encodeSafePoint } from '../../src/store/table/rows/safe-point-record.js'
+import { TableRows } from '../store/table/table-rows.js'
 import type { Faults } from './faults.js'
 import type { Ledger } from './ledger.js'
 import type { Owner, Scheduler } from './scheduler.js'

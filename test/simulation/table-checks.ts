@@ -1,9 +1,9 @@
 import { keyText } from '../../src/bytes/key-text.js'
-import { checkTable } from '../../src/store/bigtable/check/check-table.js'
-import type { RawRow } from '../../src/store/bigtable/check/raw-rows.js'
-import { FAMILIES } from '../../src/store/bigtable/table-admin.js'
 import { kindOf, requireSound } from '../../src/store/leveldb/records/system-kinds.js'
-import type { TableRows } from '../store/bigtable/table-rows.js'
+import { FAMILIES } from '../../src/store/table/bigtable/table-admin.js'
+import { checkTable } from '../../src/store/table/check/check-table.js'
+import type { RawRow } from '../../src/store/table/check/raw-rows.js'
+import type { TableRows } from '../store/table/table-rows.js'
 import type { Violations } from './violations.js'
 
 const COLUMNS = FAMILIES.map((family) => ({ family }))

@@ -2,9 +2,9 @@ import { TestRunner } from 'vitest'
 import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
-import { MemoryTable } from './bigtable/memory-table.js'
-import { openBigtableStore } from './bigtable/open-bigtable-store.js'
 import type { StoreOptions } from './suite/contract.js'
+import { MemoryTable } from './table/memory-table.js'
+import { openTableStore } from './table/open-table-store.js'
 
 const STORES = ['leveldb', 'memory', 'bigtable'] as const
 
@@ -36,7 +36,7 @@ export async function openTestStore(directory: string, options: TestStoreOptions
 async function onTable(options: StoreOptions): Promise<CompleteStore> {
   const isEmulated = process.env['BIGTABLE_EMULATOR_HOST'] !== undefined
   const table = isEmulated ? await (await import('../bigtable/own-table.js')).openOwnTable() : new MemoryTable()
-  const store: Store = await openBigtableStore(table, options)
+  const store: Store = await openTableStore(table, options)
   return store as CompleteStore
 }
 

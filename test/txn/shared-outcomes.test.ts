@@ -4,11 +4,11 @@ import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
-import { BigtableStore } from '../../src/store/bigtable/bigtable-store.js'
-import type { Changed, ColumnWrite, Expected, Table } from '../../src/store/bigtable/table.js'
+import type { Changed, ColumnWrite, Expected, Table } from '../../src/store/table/layout/table.js'
+import { TableStore } from '../../src/store/table/table-store.js'
 import type { OneShot } from '../../src/txn/one-shot.js'
-import { MemoryTable } from '../store/bigtable/memory-table.js'
 import { codeOf, text, turn, utf8 } from '../store/support.js'
+import { MemoryTable } from '../store/table/memory-table.js'
 
 /** A process that is killed: from then on none of its calls is made or answered. */
 class Killable implements Table {
@@ -58,7 +58,7 @@ async function servers(count: number) {
   for (let i = 0; i < count; i++) {
     const own = new Killable(table)
     const answers = new AnswerBudget(DEFAULT_LIMITS)
-    const store = new BigtableStore({
+    const store = new TableStore({
       ...{ table: own, oracle, clock, answers },
       cursorSecret: utf8('secret'),
       cacheBytesMax: 2 ** 20,

@@ -4,9 +4,9 @@ import { createApp } from '../../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { answering, decodeAnswer, encodeAsk, newNonce } from '../../../src/oracle/signed-ask.js'
 import { createLog } from '../../../src/server/log.js'
-import { LeadingGraph } from '../../../src/store/bigtable/waits/leading-graph.js'
-import { LOCK_WAITS, type WaitAsk } from '../../../src/store/bigtable/waits/wait-report.js'
 import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
+import { LeadingGraph } from '../../../src/store/table/waits/leading-graph.js'
+import { LOCK_WAITS, type WaitAsk } from '../../../src/store/table/waits/wait-report.js'
 import { utf8 } from '../../store/support.js'
 
 const SECRET = new Uint8Array(32).fill(7)

@@ -1,0 +1,195 @@
+import { KvError } from '../../../errors/kv-error.js'
+import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from '../layout/table.js'
+import {
+  callOptions,
+  type DataClient,
+  drain,
+  type MutateRowsAnswer,
+  openDataClient,
+  type ReadRowsAnswer,
+  streamOptions,
+} from './google-package.js'
+import { isCertain, unavailable } from './grpc-failures.js'
+import { CALL_MS, Patience, TABLE_WAIT_MS } from './patience.js'
+import { RowChunks } from './row-chunks.js'
+import { filterOf, mutationOf, predicateOf, type RowFilter } from './row-filters.js'
+import { beyond, keyBytes, PARTS_PER_REQUEST, type RowSet, requestsOf, rowSetMessage, rowSetOf } from './row-set.js'
+import { type TableAddress, tableName } from './table-address.js'
+
+export interface TableOptions {
+  /** How long calls that may be repeated are repeated, without progress. */
+  readonly waitMs?: number
+}
+
+/**
+ * A table of Cloud Bigtable, by Google's client. BIGTABLE_EMULATOR_HOST, `host:port`, names another server.
+ * @throws BigtableMissing; BigtableSetupError without credentials. Whether the table is there is for `requireSound` to say.
+ */
+export async function openTable(address: TableAddress, options: TableOptions = {}): Promise<Table> {
+  return new GoogleTable(await openDataClient(), address, options)
+}
+
+type CallKind = keyof Table['calls']
+
+/** Rows are asked for in so many requests at once, when there are many keys. */
+const REQUESTS_AT_ONCE = 4
+
+class GoogleTable implements Table {
+  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly inFlight = { calls: 0, bytes: 0 }
+  readonly #client: DataClient
+  readonly #on: { readonly tableName: string; readonly appProfileId: string }
+  readonly #waitMs: number
+  #isClosed = false
+
+  constructor(client: DataClient, address: TableAddress, { waitMs = TABLE_WAIT_MS }: TableOptions) {
+    this.#client = client
+    this.#on = { tableName: tableName(address), appProfileId: address.appProfile ?? '' }
+    this.#waitMs = waitMs
+  }
+
+  async rows(request: RowsRequest): Promise<readonly TableRow[]> {
+    const { columns, orBare, limit, reverse = false } = request
+    if (columns.length === 0 || limit === 0) return []
+    const filter = filterOf(columns, orBare)
+    const requests = requestsOf(rowSetOf(request))
+    const [only] = requests
+    if (only === undefined) return []
+    if (requests.length === 1) return this.#read(only, filter, limit, reverse)
+    const found: TableRow[] = []
+    for (let i = 0; i < requests.length && found.length < (limit ?? Number.POSITIVE_INFINITY); i += REQUESTS_AT_ONCE) {
+      const some = requests.slice(i, i + REQUESTS_AT_ONCE)
+      const answers = await Promise.all(some.map((set) => this.#read(set, filter, limit, reverse)))
+      for (const rows of answers) for (const row of rows) found.push(row)
+    }
+    return limit === undefined ? found : found.slice(0, limit)
+  }
+
+  async #read(
+    set: RowSet,
+    filter: RowFilter,
+    limit: number | undefined,
+    reverse: boolean,
+  ): Promise<readonly TableRow[]> {
+    const chunks = new RowChunks()
+    const { rows } = chunks
+    const patience = new Patience(this.#waitMs)
+    let left = set
+    for (;;) {
+      const before = rows.length
+      let scanned: Buffer | undefined
+      const take = (answer: ReadRowsAnswer): void => {
+        for (const chunk of answer.chunks) chunks.add(chunk)
+        if (answer.lastScannedRowKey.length > 0) scanned = answer.lastScannedRowKey
+      }
+      try {
+        await this.#counted('read', keyBytes(left), () => {
+          const rowsLimit = limit === undefined ? 0 : limit - before
+          const query = { ...this.#on, rows: rowSetMessage(left), filter, rowsLimit, reversed: reverse }
+          return drain(this.#client.readRows(query, streamOptions(patience.callMs)), take)
+        })
+        chunks.end()
+        return rows
+      } catch (error) {
+        chunks.breakOff()
+        const last = rows.length > before ? rows.at(-1)?.key : undefined
+        for (const key of [last, scanned]) if (key !== undefined) left = beyond(left, key, reverse)
+        if (left.length === 0 || rows.length === limit) return rows
+        if (last !== undefined || scanned !== undefined) patience.renew()
+        await patience.after(error)
+      }
+    }
+  }
+
+  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+    const isAbsent = expected.value === undefined
+    const mutations = writes === 'remove' ? [{ deleteFromRow: {} }] : writes.map(mutationOf)
+    const request = {
+      ...this.#on,
+      rowKey: key,
+      predicateFilter: predicateOf(expected),
+      ...(isAbsent ? { falseMutations: mutations } : { trueMutations: mutations }),
+    }
+    const bytes = (writes === 'remove' ? key.length : bytesOf(key, writes)) + (expected.value?.length ?? 0)
+    try {
+      const [{ predicateMatched }] = await this.#counted('change', bytes, () =>
+        this.#client.checkAndMutateRow(request, callOptions(Math.min(CALL_MS, this.#waitMs))),
+      )
+      return predicateMatched === isAbsent ? 'refused' : 'done'
+    } catch (error) {
+      if (isCertain(error)) throw unavailable(error)
+      return 'unknown'
+    }
+  }
+
+  async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
+    const request = { ...this.#on, rowKey: key, mutations: writes.map(mutationOf) }
+    const patience = new Patience(this.#waitMs)
+    for (;;)
+      try {
+        await this.#counted('put', bytesOf(key, writes), () =>
+          this.#client.mutateRow(request, callOptions(patience.callMs)),
+        )
+        return
+      } catch (error) {
+        await patience.after(error)
+      }
+  }
+
+  async remove(keys: readonly Buffer[]): Promise<void> {
+    for (let i = 0; i < keys.length; i += PARTS_PER_REQUEST) await this.#remove(keys.slice(i, i + PARTS_PER_REQUEST))
+  }
+
+  async #remove(keys: readonly Buffer[]): Promise<void> {
+    const patience = new Patience(this.#waitMs)
+    let left = keys
+    while (left.length > 0) {
+      const asked = left
+      const failed = new Set(asked)
+      let failure: unknown = new Error('the answer does not name every row')
+      const take = ({ entries }: MutateRowsAnswer): void => {
+        for (const { index, status } of entries) {
+          if (status !== null && status.code !== 0) failure = Object.assign(new Error(status.message), status)
+          else failed.delete(asked[Number(index)] as Buffer)
+        }
+      }
+      try {
+        const entries = asked.map((rowKey) => ({ rowKey, mutations: [{ deleteFromRow: {} }] }))
+        await this.#counted('remove', totalLength(asked), () =>
+          drain(this.#client.mutateRows({ ...this.#on, entries }, streamOptions(patience.callMs)), take),
+        )
+      } catch (error) {
+        failure = error
+      }
+      left = asked.filter((key) => failed.has(key))
+      if (left.length > 0) await patience.after(failure)
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    await this.#client.close()
+  }
+
+  async #counted<T>(kind: CallKind, bytes: number, call: () => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw new KvError('storage_unavailable', 'Bigtable: the table is closed', {})
+    this.calls[kind]++
+    this.inFlight.calls++
+    this.inFlight.bytes += bytes
+    try {
+      return await call()
+    } finally {
+      this.inFlight.calls--
+      this.inFlight.bytes -= bytes
+    }
+  }
+}
+
+function bytesOf(key: Buffer, writes: readonly ColumnWrite[]): number {
+  return writes.reduce((sum, { qualifier, value }) => sum + qualifier.length + (value?.length ?? 0), key.length)
+}
+
+function totalLength(keys: readonly Buffer[]): number {
+  return keys.reduce((sum, { length }) => sum + length, 0)
+}

@@ -1,0 +1,49 @@
+import { KvError } from '../../../errors/kv-error.js'
+
+const INVALID_ARGUMENT = 3
+export const NOT_FOUND = 5
+export const ALREADY_EXISTS = 6
+const PERMISSION_DENIED = 7
+const FAILED_PRECONDITION = 9
+const OUT_OF_RANGE = 11
+const UNIMPLEMENTED = 12
+const UNAUTHENTICATED = 16
+
+/**
+ * What Bigtable says before it does anything, and would say again. All else is transient, because it costs only time to take
+ * a lasting failure for a passing one, and an anomaly to take a call that may be done for one that is not: UNAVAILABLE,
+ * DEADLINE_EXCEEDED, ABORTED, CANCELLED, RESOURCE_EXHAUSTED (too many calls for now), INTERNAL and UNKNOWN (streams that a
+ * proxy resets), and failures without a code.
+ */
+const CERTAIN: ReadonlySet<unknown> = new Set([
+  INVALID_ARGUMENT,
+  NOT_FOUND,
+  ALREADY_EXISTS,
+  PERMISSION_DENIED,
+  FAILED_PRECONDITION,
+  OUT_OF_RANGE,
+  UNIMPLEMENTED,
+  UNAUTHENTICATED,
+])
+
+/** The code of gRPC, if a failure has one. */
+export function grpcCode(error: unknown): number | undefined {
+  const code: unknown = (error as { readonly code?: unknown } | null | undefined)?.code
+  return typeof code === 'number' ? code : undefined
+}
+
+/** Whether the call was not done, and would fail again. */
+export function isCertain(error: unknown): boolean {
+  return error instanceof KvError || CERTAIN.has(grpcCode(error))
+}
+
+/** One line. */
+export function printFailure(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error)
+  return message.replaceAll(/\s+/g, ' ').trim()
+}
+
+export function unavailable(error: unknown): KvError {
+  if (error instanceof KvError) return error
+  return new KvError('storage_unavailable', `Bigtable: ${printFailure(error)}`, {}, { cause: error })
+}

@@ -1,0 +1,148 @@
+import { randomBytes } from 'node:crypto'
+import { newServerId } from '../../../cluster/server-id.js'
+import { TableRegistry } from '../../../cluster/table-registry.js'
+import { askOverHttp } from '../../../oracle/ask-over-http.js'
+import { Clock } from '../../../oracle/clock.js'
+import { LeaderOracle, type OracleRole } from '../../../oracle/leader-oracle.js'
+import type { OracleRow } from '../../../oracle/oracle-row.js'
+import { type Answering, type Asks, answering } from '../../../oracle/signed-ask.js'
+import { TIMESTAMPS } from '../../../oracle/timestamp-ask.js'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import type { AnswerBudget } from '../../answer-budget.js'
+import { RECORD, SECRET_BYTES } from '../layout/layout.js'
+import { recordAt } from '../layout/record-at.js'
+import { rowKeyOfSystem } from '../layout/row-keys.js'
+import type { Table } from '../layout/table.js'
+import { registryRowsOf } from '../records/registry-table.js'
+import { RestoreWatch } from '../restore/restore-watch.js'
+import { TableStore } from '../table-store.js'
+import { LeadingGraph } from '../waits/leading-graph.js'
+import { tellLeader } from '../waits/tell-leader.js'
+import { LOCK_WAITS } from '../waits/wait-report.js'
+import { WaitReports } from '../waits/wait-reports.js'
+import { BigtableSetupError } from './bigtable-setup-error.js'
+import { openTable } from './google-client.js'
+import type { TableAddress } from './table-address.js'
+import { requireSound } from './table-admin.js'
+
+/** Of rows that are guessed rather than read. */
+const CACHE_BYTES_MAX = 64 * 1024 * 1024
+
+/** Then they are told to whoever leads by now. */
+const WAIT_ASK_MS_MAX = 1000
+
+export interface OpenBigtableOptions {
+  readonly address: TableAddress
+  /** Where the other servers of the table reach this one. */
+  readonly url: string
+  readonly answers: AnswerBudget
+  /** Called with one sentence when this server begins to lead, or steps down. */
+  readonly onRole: (message: string) => void
+  readonly onClockStep: (message: string) => void
+}
+
+/** This server among those of its table. */
+export interface Member {
+  /** Of this process. */
+  readonly id: string
+  /** To be joined by the database. */
+  readonly registry: TableRegistry
+  readonly role: OracleRole
+  /** What it answers to other servers. They throw KvError `overloaded`, `storage_unavailable`. */
+  readonly answers: readonly Answering[]
+}
+
+/**
+ * @throws BigtableMissing; BigtableSetupError when the table can't be served from; KvError `storage_unavailable` when Bigtable does
+ *   not answer.
+ */
+export async function openBigtable(options: OpenBigtableOptions): Promise<{ store: TableStore; member: Member }> {
+  const { address, onClockStep } = options
+  await requireSound(address)
+  const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
+  return joinTable(await openTable(address), { ...options, asksOf, clock: new Clock({ onStep: onClockStep }) })
+}
+
+interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole'> {
+  readonly clock: Clock
+  /** See `TableStoreOptions`. */
+  readonly registeringMs?: number | undefined
+  /** By the secret that the servers of the table share. */
+  readonly asksOf: (secret: Uint8Array) => Asks
+}
+
+/** @throws as `openBigtable`, of a table that is there. @internal */
+export async function joinTable(
+  table: Table,
+  { url, answers, onRole, clock, registeringMs, asksOf }: JoinOptions,
+): Promise<{ store: TableStore; member: Member }> {
+  const secret = await secretOf(table)
+  const restores = new RestoreWatch(table)
+  await restores.start().catch((error: unknown) => {
+    if (!(error instanceof CorruptRecord)) throw error
+    throw new BigtableSetupError('the record of a restore in the table is damaged: run perkv bigtable check', {
+      cause: error,
+    })
+  })
+  const { ask, close } = asksOf(secret)
+  const id = newServerId()
+  const oracle = new LeaderOracle({
+    ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole },
+    forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
+  })
+  oracle.start()
+  const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
+  const tell = tellLeader({
+    ...{ id, leading },
+    role: () => oracle.role,
+    ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
+  })
+  const store = new TableStore({
+    ...{ table, oracle, clock, answers, restores, registeringMs },
+    cursorSecret: secret,
+    cacheBytesMax: CACHE_BYTES_MAX,
+    waits: new WaitReports({ tell }),
+    onClose: close,
+  })
+  const registry = new TableRegistry({ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() })
+  await store.start()
+  const member: Member = {
+    id,
+    registry,
+    get role() {
+      return oracle.role
+    },
+    answers: [
+      answering(TIMESTAMPS, secret, url, (asked) => oracle.answer(asked)),
+      answering(LOCK_WAITS, secret, url, async (asked) => leading.answer(asked)),
+    ],
+  }
+  return { store, member }
+}
+
+/** Made once, by the first server; others that start together find it. It signs cursors, and what servers ask each other. */
+async function secretOf(table: Table): Promise<Buffer> {
+  const key = rowKeyOfSystem('secret')
+  for (let tries = 0; tries < 10; tries++) {
+    const found = await recordAt(table, key)
+    if (found?.length === SECRET_BYTES) return found
+    if (found !== undefined) throw new BigtableSetupError('the secret in the table is damaged: its length is wrong')
+    await table.change(key, { family: 'o', qualifier: RECORD, value: undefined }, [
+      { family: 'o', qualifier: RECORD, value: randomBytes(SECRET_BYTES) },
+    ])
+  }
+  throw new BigtableSetupError('the secret of the servers can not be written into the table')
+}
+
+function oracleRowOf(table: Table): OracleRow {
+  const key = rowKeyOfSystem('oracle')
+  return {
+    read: () => recordAt(table, key),
+    swap(expected, next) {
+      const value = expected && Buffer.from(expected)
+      return table.change(key, { family: 'o', qualifier: RECORD, value }, [
+        { family: 'o', qualifier: RECORD, value: Buffer.from(next) },
+      ])
+    },
+  }
+}

@@ -1,0 +1,40 @@
+import { sleep } from '../../../event-loop/sleep.js'
+import { isCertain, unavailable } from './grpc-failures.js'
+
+/** How long calls that may be repeated are repeated, without progress. */
+export const TABLE_WAIT_MS = 10_000
+/** The longest that one try takes. */
+export const CALL_MS = 5000
+const FIRST_PAUSE_MS = 10
+const LONGEST_PAUSE_MS = 500
+
+/** The tries of one call, with pauses between them that double, and differ, so that many callers do not come at once. */
+export class Patience {
+  readonly #waitMs: number
+  #endsAt: number
+  #pauseMs = FIRST_PAUSE_MS
+
+  constructor(waitMs: number = TABLE_WAIT_MS) {
+    this.#waitMs = waitMs
+    this.#endsAt = performance.now() + waitMs
+  }
+
+  /** For the next try. */
+  get callMs(): number {
+    return Math.max(1, Math.min(CALL_MS, this.#endsAt - performance.now()))
+  }
+
+  /** The time begins anew after progress: what is long may take long. */
+  renew(): void {
+    this.#endsAt = performance.now() + this.#waitMs
+    this.#pauseMs = FIRST_PAUSE_MS
+  }
+
+  /** Returns when another try is due. @throws KvError `storage_unavailable` when none is. */
+  async after(error: unknown): Promise<void> {
+    const pauseMs = this.#pauseMs * (0.5 + Math.random() / 2)
+    if (isCertain(error) || performance.now() + pauseMs >= this.#endsAt) throw unavailable(error)
+    this.#pauseMs = Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 2)
+    await sleep(pauseMs)
+  }
+}

@@ -1,0 +1,82 @@
+import type { Cell, Family, TableRow } from '../layout/table.js'
+
+/** A piece of Bigtable's answer to ReadRows. What is absent or empty is as in the piece before, in the same row. */
+export interface CellChunk {
+  readonly rowKey: Buffer
+  readonly familyName: { readonly value: string } | null
+  readonly qualifier: { readonly value: Buffer } | null
+  readonly timestampMicros?: number | string
+  readonly value: Buffer
+  /** Of the whole value, if more of it follows; else 0. */
+  readonly valueSize: number
+  /** All of the row so far is to be forgotten. */
+  readonly resetRow: boolean
+  readonly commitRow: boolean
+}
+
+/** Copied below, because messages can be large, and a short value that is kept would keep all of its message. */
+const COPIED_BELOW = 16 << 10
+
+/** Rows out of pieces. A row counts only once its last piece is there. */
+export class RowChunks {
+  readonly rows: TableRow[] = []
+  #key: Buffer | undefined
+  #family: string | undefined
+  #qualifier: Buffer | undefined
+  #cells: Cell[] = []
+  /** Of a value whose end has not come yet. */
+  #pieces: Buffer[] = []
+
+  /** @throws Error for pieces that are no row */
+  add(chunk: CellChunk): void {
+    if (chunk.resetRow) {
+      this.breakOff()
+      return
+    }
+    if (chunk.rowKey.length > 0) this.#key ??= own(chunk.rowKey)
+    if (chunk.familyName !== null) this.#family = chunk.familyName.value
+    if (chunk.qualifier !== null) this.#qualifier = own(chunk.qualifier.value)
+    if (chunk.valueSize > 0) {
+      this.#pieces.push(chunk.value)
+      return
+    }
+    const value = this.#pieces.length === 0 ? own(chunk.value) : Buffer.concat([...this.#pieces, chunk.value])
+    this.#pieces = []
+    if (this.#key === undefined || this.#family === undefined || this.#qualifier === undefined)
+      throw new Error('a cell without a row, a family or a column')
+    this.#cells.push({ family: this.#family as Family, qualifier: this.#qualifier, value })
+    if (!chunk.commitRow) return
+    this.rows.push({ key: this.#key, cells: inOrder(this.#cells) })
+    this.breakOff()
+  }
+
+  /** Of the whole answer. @throws Error if its last row is not complete */
+  end(): void {
+    if (this.#key !== undefined) throw new Error('the answer ends within a row')
+  }
+
+  /** Forgets a row that is not complete: the pieces of the next try begin with it. */
+  breakOff(): void {
+    this.#key = undefined
+    this.#family = undefined
+    this.#qualifier = undefined
+    this.#cells = []
+    this.#pieces = []
+  }
+}
+
+function own(bytes: Buffer): Buffer {
+  return bytes.length < COPIED_BELOW ? Buffer.from(bytes) : bytes
+}
+
+/** A column comes once for each filter that lets it through, and families in any order. */
+function inOrder(cells: Cell[]): readonly Cell[] {
+  if (cells.length < 2) return cells
+  cells.sort(byColumn)
+  return cells.filter((cell, i) => i === 0 || byColumn(cells[i - 1] as Cell, cell) !== 0)
+}
+
+function byColumn(a: Cell, b: Cell): number {
+  if (a.family !== b.family) return a.family < b.family ? -1 : 1
+  return Buffer.compare(a.qualifier, b.qualifier)
+}

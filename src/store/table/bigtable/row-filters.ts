@@ -1,0 +1,76 @@
+import type { ColumnRange, ColumnWrite, Expected } from '../layout/table.js'
+
+/** Bigtable's RowFilter, as far as it is used. */
+export interface RowFilter {
+  readonly passAllFilter?: true
+  readonly columnRangeFilter?: {
+    readonly familyName: string
+    readonly startQualifierClosed?: Buffer
+    readonly endQualifierClosed?: Buffer
+  }
+  readonly familyNameRegexFilter?: string
+  readonly valueRangeFilter?: { readonly startValueClosed: Buffer; readonly endValueClosed?: Buffer }
+  readonly cellsPerRowOffsetFilter?: number
+  readonly cellsPerRowLimitFilter?: number
+  /** At least two of them, here and below. */
+  readonly chain?: { readonly filters: readonly RowFilter[] }
+  readonly interleave?: { readonly filters: readonly RowFilter[] }
+  /** Nothing of a row for which the predicate lets something through. */
+  readonly condition?: { readonly predicateFilter: RowFilter; readonly falseFilter: RowFilter }
+}
+
+/** Bigtable's Mutation, as far as it is used. */
+export interface RowMutation {
+  readonly setCell?: {
+    readonly familyName: string
+    readonly columnQualifier: Buffer
+    readonly timestampMicros: 0
+    readonly value: Buffer
+  }
+  readonly deleteFromColumn?: { readonly familyName: string; readonly columnQualifier: Buffer }
+  readonly deleteFromRow?: Record<string, never>
+}
+
+/** Rows without records, locks and values, of which the revision is left. */
+const BARE: RowFilter = {
+  condition: {
+    predicateFilter: { chain: { filters: [{ familyNameRegexFilter: '[dlrw]' }, { cellsPerRowLimitFilter: 1 }] } },
+    falseFilter: { columnRangeFilter: { familyName: 'v' } },
+  },
+}
+
+/**
+ * The cells of any of the ranges, of which there is at least one. Those of several come several times.
+ * @param orBare see `RowsRequest`.
+ */
+export function filterOf(columns: readonly ColumnRange[], orBare = false): RowFilter {
+  const filters = columns.map(filterOfRange)
+  if (orBare) filters.push(BARE)
+  const [only] = filters
+  return only !== undefined && filters.length === 1 ? only : { interleave: { filters } }
+}
+
+function filterOfRange({ family, from, to, offset, limit, valuesFrom }: ColumnRange): RowFilter {
+  const columnRangeFilter = {
+    familyName: family,
+    ...(from && { startQualifierClosed: from }),
+    ...(to && { endQualifierClosed: to }),
+  }
+  const filters: RowFilter[] = [{ columnRangeFilter }]
+  if (offset !== undefined) filters.push({ cellsPerRowOffsetFilter: offset })
+  if (limit !== undefined) filters.push({ cellsPerRowLimitFilter: limit })
+  if (valuesFrom !== undefined) filters.push({ valueRangeFilter: { startValueClosed: valuesFrom } })
+  return filters.length === 1 ? { columnRangeFilter } : { chain: { filters } }
+}
+
+/** Lets something through if the column has this value, or, for undefined, any value. Ranges need no escaping, as patterns do. */
+export function predicateOf({ family, qualifier, value }: Expected): RowFilter {
+  const column = filterOfRange({ family, from: qualifier, to: qualifier })
+  if (value === undefined) return column
+  return { chain: { filters: [column, { valueRangeFilter: { startValueClosed: value, endValueClosed: value } }] } }
+}
+
+export function mutationOf({ family, qualifier, value }: ColumnWrite): RowMutation {
+  if (value === undefined) return { deleteFromColumn: { familyName: family, columnQualifier: qualifier } }
+  return { setCell: { familyName: family, columnQualifier: qualifier, timestampMicros: 0, value } }
+}

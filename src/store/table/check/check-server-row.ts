@@ -1,0 +1,68 @@
+import { printKey } from '../../../errors/print-key.js'
+import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { decodeClaim, decodeHint } from '../../../percolator/codec/shared-cell.js'
+import { decodeSharedLease } from '../../../percolator/codec/shared-lease.js'
+import { fenceOfAttached } from '../../attached-names.js'
+import type { SystemName } from '../../system-records.js'
+import { CLAIM, RECORD, SECRET_BYTES } from '../layout/layout.js'
+import { systemNameOf } from '../layout/row-keys.js'
+import { decodeRestoreRecord } from '../restore/restore-row.js'
+import { type Finding, type ProblemKind, printColumn } from './check-row.js'
+import type { RawRow } from './raw-rows.js'
+
+/** Decodes a record of a kind that it knows, and leaves others alone. @throws CorruptRecord */
+export type RequireSystemRecord = (name: SystemName, value: Uint8Array) => void
+
+/** Finds what is damaged in a row of the server itself. Rows of a later version are left alone. */
+export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRecord): Finding[] {
+  const name = systemNameOf(row.key)
+  const shown = printKey(Buffer.from(name, 'latin1'))
+  const findings: Finding[] = []
+  const problem = (kind: ProblemKind, message: string): void => void findings.push({ kind, isProblem: true, message })
+  for (const cell of row.cells) {
+    const { family, qualifier, value = Buffer.alloc(0), timestampMicros } = cell
+    if (timestampMicros !== 0)
+      problem('bad_cell_timestamp', `the server's row ${shown} has a cell at ${timestampMicros} µs, not at 0`)
+    const isClaim = qualifier.equals(CLAIM) && name.startsWith('notify/')
+    if (family !== 'o' || !(isClaim || qualifier.equals(RECORD))) {
+      problem('unknown_column', `the server's row ${shown} has a cell ${printColumn(cell)}, which no server writes`)
+      continue
+    }
+    try {
+      if (isClaim) {
+        decodeClaim(value)
+        continue
+      }
+      const left = checkRecord(name, value, requireSystemRecord)
+      if (left !== undefined) findings.push(left)
+    } catch (error) {
+      // Messages of both kinds are one line.
+      if (!(error instanceof Error)) throw error
+      problem('damaged_record', `the server's row ${shown}: ${error.message}`)
+    }
+  }
+  return findings
+}
+
+/** Some kinds have other values here than on LevelDB. @throws CorruptRecord */
+function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSystemRecord): Finding | undefined {
+  if (name === 'oracle') decodeOracleRecord(value)
+  else if (name === 'secret') {
+    if (value.length !== SECRET_BYTES) throw new CorruptRecord(`the secret has ${value.length} bytes`)
+  } else if (name === 'restore') {
+    const { run } = decodeRestoreRecord(value)
+    if (run !== undefined)
+      return {
+        kind: 'incomplete_restore',
+        isProblem: false,
+        message: `a restore of the backup of ts ${run.ts} is not complete: it is running, or waits to be continued`,
+      }
+  } else if (name.startsWith('notify/')) decodeHint(value)
+  else if (name.startsWith('lease/')) decodeSharedLease(value)
+  else if (name.startsWith('attached/')) {
+    if (fenceOfAttached(name as SystemName) === undefined)
+      throw new CorruptRecord('the name of the record of an attached key has no fence')
+  } else requireSystemRecord(name as SystemName, value)
+  return undefined
+}

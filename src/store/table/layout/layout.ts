@@ -1,0 +1,177 @@
+import { decodeLock, encodeLock } from '../../../percolator/codec/lock.js'
+import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
+import { decodeWrite, encodeWrite } from '../../../percolator/codec/write.js'
+import type { Lock } from '../../../percolator/lock.js'
+import type { HistoryDepth, Mutation } from '../../../percolator/row.js'
+import { isData, type WriteRecord } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { Cell, ColumnRange, ColumnWrite, Family } from './table.js'
+
+/** The only column of `l`. */
+export const LOCK = Buffer.from('l')
+/** The only column of `v`. */
+export const REVISION = Buffer.from('r')
+/** The only column of `o`, but for cells of observers. */
+export const RECORD = Buffer.from('o')
+/** Of the server's row `secret`. */
+export const SECRET_BYTES = 32
+/** Column of `o` beside the hint of a cell: who has claimed it. */
+export const CLAIM = Buffer.from('c')
+const COMPLEMENT = 0xff
+
+/** Newest first: the bitwise complement of a timestamp, 8 bytes. @internal */
+export function descending(ts: Timestamp): Buffer {
+  const out = Buffer.allocUnsafe(TS_BYTES)
+  writeTs(out, ts, 0)
+  return complement(out)
+}
+
+export function timestampOf(qualifier: Buffer, record: string): Timestamp {
+  return readTs(complement(Buffer.from(qualifier)), 0, record)
+}
+
+function complement(bytes: Buffer): Buffer {
+  for (let i = 0; i < bytes.length; i++) bytes[i] = COMPLEMENT - (bytes[i] as number)
+  return bytes
+}
+
+export const LOCK_COLUMN: ColumnRange = { family: 'l' }
+export const REVISION_COLUMN: ColumnRange = { family: 'v' }
+
+/** The records of a family at or above `ts`. */
+function downTo(family: Family, ts: Timestamp): ColumnRange {
+  return { family, to: descending(ts) }
+}
+
+/** The newest records of a family at or below `ts`. */
+export function atOrBelow(family: Family, ts: Timestamp, limit = 1): ColumnRange {
+  return { family, from: descending(ts), limit }
+}
+
+/** The lock and the revision, and as much of the history as `depth` asks for. */
+export function columnsOf(depth: HistoryDepth, ts: Timestamp): readonly ColumnRange[] {
+  const columns = [LOCK_COLUMN, REVISION_COLUMN]
+  if (depth === 'none') return columns
+  if (depth === 'all') return [...columns, { family: 'w' }, { family: 'r' }]
+  const below = Math.max(0, ts - 1)
+  // `w` has Puts and Deletes alone, so the first of them below `ts` serves `data` too.
+  return [...columns, downTo('w', ts), atOrBelow('w', below), downTo('r', ts), atOrBelow('r', below)]
+}
+
+/** Records that a collection up to `ts` may remove: all but the first one of `w`, at most `limit` of each family. */
+export function garbageColumns(ts: Timestamp, limit: number): readonly ColumnRange[] {
+  return [atOrBelow('w', ts, limit + 1), atOrBelow('r', ts, limit)]
+}
+
+/**
+ * Encoded, a Put that nothing ends is below it, and a Delete or a Put that expires is not: a record is a MessagePack array whose
+ * first field is its type, and with an expiry it is longer.
+ */
+const ENDS_FROM = Buffer.of(0x94, 1)
+
+/** Cells of rows in which a collection up to `ts` may find something. Of the others nothing is sent. */
+export function candidateColumns(ts: Timestamp): readonly ColumnRange[] {
+  return [{ ...atOrBelow('w', ts), valuesFrom: ENDS_FROM }, { ...atOrBelow('w', ts), offset: 1 }, atOrBelow('r', ts)]
+}
+
+/** What a validation of reads has to see: the version at `startTs`, and all that came later. */
+export function versionsSince(startTs: Timestamp): readonly ColumnRange[] {
+  return [downTo('w', startTs), atOrBelow('w', startTs)]
+}
+
+/** The part of a row that `columnsOf` reads. */
+export interface RowCells {
+  /** undefined: nobody has ever changed the row, or it was removed as a whole. */
+  readonly revision: Buffer | undefined
+  readonly lock: Lock | undefined
+  /** Newest first. */
+  readonly writes: readonly WriteRecord[]
+}
+
+export const NO_CELLS: RowCells = { revision: undefined, lock: undefined, writes: [] }
+
+/** @throws CorruptRecord */
+export function decodeCells(cells: readonly Cell[]): RowCells {
+  let revision: Buffer | undefined
+  let lock: Lock | undefined
+  const writes: WriteRecord[] = []
+  for (const { family, qualifier, value } of cells)
+    if (family === 'v') revision = value
+    else if (family === 'l') lock = decodeLock(value)
+    else if (family === 'w' || family === 'r') writes.push(decodeWrite(value, timestampOf(qualifier, 'write')))
+  return { revision, lock, writes: writes.sort(newestFirst) }
+}
+
+/** Long values of a row, newest first. */
+export function valuesIn(cells: readonly Cell[]): { readonly startTs: Timestamp; readonly value: Buffer }[] {
+  return cells
+    .filter(({ family }) => family === 'd')
+    .map(({ qualifier, value }) => ({ startTs: timestampOf(qualifier, 'value'), value }))
+    .sort((a, b) => b.startTs - a.startTs)
+}
+
+export function newestFirst(a: WriteRecord, b: WriteRecord): number {
+  return b.commitTs - a.commitTs
+}
+
+/** The column of a long value. */
+export function valueColumn(startTs: Timestamp): ColumnRange {
+  const at = descending(startTs)
+  return { family: 'd', from: at, to: at }
+}
+
+/** Puts and Deletes stand apart from Rollback and Lock records, so that reads never have to skip those. */
+function familyOf(write: WriteRecord): 'w' | 'r' {
+  return isData(write) ? 'w' : 'r'
+}
+
+/** The columns that mutations of one row write, with its new revision. */
+export function writesOf(mutations: readonly Mutation[], revision: Buffer): readonly ColumnWrite[] {
+  const writes: ColumnWrite[] = []
+  for (const mutation of mutations)
+    switch (mutation.type) {
+      case 'put-lock':
+        writes.push({ family: 'l', qualifier: LOCK, value: encodeLock(mutation.lock) })
+        break
+      case 'delete-lock':
+        writes.push({ family: 'l', qualifier: LOCK, value: undefined })
+        break
+      case 'put-write': {
+        const qualifier = descending(mutation.write.commitTs)
+        const family = familyOf(mutation.write)
+        writes.push({ family: family === 'w' ? 'r' : 'w', qualifier, value: undefined })
+        writes.push({ family, qualifier, value: encodeWrite(mutation.write) })
+        break
+      }
+      case 'delete-write': {
+        const qualifier = descending(mutation.commitTs)
+        writes.push({ family: 'w', qualifier, value: undefined }, { family: 'r', qualifier, value: undefined })
+        break
+      }
+      case 'put-value':
+        writes.push({ family: 'd', qualifier: descending(mutation.startTs), value: asBuffer(mutation.value) })
+        break
+      case 'delete-value':
+        writes.push({ family: 'd', qualifier: descending(mutation.startTs), value: undefined })
+        break
+    }
+  writes.push(revisionWrite(revision))
+  return writes
+}
+
+/** The columns of records that are removed, with their long values. */
+export function removalsOf(records: readonly WriteRecord[]): readonly ColumnWrite[] {
+  return records.flatMap((write): ColumnWrite[] => {
+    const record = { family: familyOf(write), qualifier: descending(write.commitTs), value: undefined }
+    if (write.type !== 'put' || write.shortValue !== undefined) return [record]
+    return [record, { family: 'd', qualifier: descending(write.startTs), value: undefined }]
+  })
+}
+
+function revisionWrite(value: Buffer): ColumnWrite {
+  return { family: 'v', qualifier: REVISION, value }
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+}

@@ -1,0 +1,66 @@
+import type { KeyRange } from '../../../bytes/key-range.js'
+import { isReserved } from '../../../bytes/reserved-keys.js'
+import type { RegistryName } from '../../../cluster/registry-rows.js'
+import { CELL_KEY_BYTES_MAX } from '../../../percolator/codec/cell-key.js'
+import { reservedKey, reservedName } from '../../../percolator/codec/reserved-key.js'
+import type { SystemName } from '../../system-records.js'
+import type { RowRange } from './table.js'
+
+/** Longest key of a row, by Bigtable's documentation. */
+export const ROW_KEY_BYTES_MAX = 4096
+/** Rows of the server itself begin with two of them. */
+const SERVER = Buffer.from([0, 0])
+/** Longest key of a user: the rows of its cells have longer keys. */
+export const KEY_BYTES_MAX = ROW_KEY_BYTES_MAX - SERVER.length - CELL_KEY_BYTES_MAX
+
+/** Of one value. A row may have 256 MiB with all its versions, so far larger ones would soon fill it. */
+export const VALUE_BYTES_MAX = 16 * 1024 * 1024
+
+/** Keys of users that begin with 0x00 begin with these bytes instead, so the order is kept. */
+const ESCAPED = Buffer.from([0, 1])
+
+export function rowKeyOf(key: Uint8Array): Buffer {
+  return isReserved(key) ? Buffer.concat([SERVER, reservedName(key)]) : escaped(key)
+}
+
+function escaped(key: Uint8Array): Buffer {
+  if (key[0] !== 0) return Buffer.from(key.buffer, key.byteOffset, key.length)
+  return Buffer.concat([ESCAPED, key.subarray(1)])
+}
+
+/** The inverse of `rowKeyOf`. */
+export function keyOfRow(rowKey: Buffer): Buffer {
+  if (rowKey[0] !== 0) return rowKey
+  if (rowKey[1] === 0) return reservedKey(rowKey.subarray(SERVER.length))
+  return Buffer.concat([SERVER.subarray(1), rowKey.subarray(ESCAPED.length)])
+}
+
+/** The rows of users in a range of keys. */
+export function rowRangeOf({ start, end }: KeyRange): RowRange {
+  return { start: start === undefined || start.length === 0 ? ESCAPED : escaped(start), end: end && boundOf(end) }
+}
+
+/** The rows of users and of the server itself. @param start a key, reserved ones too. */
+export function allRowsFrom(start?: Uint8Array): RowRange {
+  return { start: start === undefined ? SERVER : rowKeyOf(start), end: undefined }
+}
+
+/** No key is below an empty bound. */
+function boundOf(end: Uint8Array): Buffer {
+  return end.length === 0 ? ESCAPED : escaped(end)
+}
+
+export function isRowOfUser(rowKey: Buffer): boolean {
+  return rowKey[0] !== 0 || rowKey[1] !== 0
+}
+
+/** The part after the slash of a system name has one character per byte. */
+export function rowKeyOfSystem(
+  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore',
+): Buffer {
+  return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
+}
+
+export function systemNameOf(rowKey: Buffer): SystemName {
+  return rowKey.toString('latin1', SERVER.length) as SystemName
+}

@@ -1,0 +1,313 @@
+import { afterPrefix } from '../../../bytes/key-range.js'
+import { keyText } from '../../../bytes/key-text.js'
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import type { Ack, Failure } from '../../../percolator/cell.js'
+import { decodeFailure, encodeFailure } from '../../../percolator/codec/cell.js'
+import {
+  ackKey,
+  cellKeyPrefixes,
+  decodeAckTs,
+  decodeNotified,
+  notifiedCell,
+  notifiedPrefix,
+} from '../../../percolator/codec/cell-key.js'
+import { decodeClaim, decodeHint, encodeClaim } from '../../../percolator/codec/shared-cell.js'
+import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
+import type {
+  Hint,
+  HintedCell,
+  NotifiedRow,
+  SharedCell,
+  SharedClaim,
+  SharedObserver,
+} from '../../../percolator/shared-cell.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { type CellKind, cellEnd, cellName, cellPrefix, keyOfCell } from '../../cell-names.js'
+import type { CellPage } from '../../cells.js'
+import type { Observed } from '../../observed.js'
+import type { Pace } from '../../pace.js'
+import type { SharedCells } from '../../shared-cells.js'
+import { atOrBelow, CLAIM, decodeCells, LOCK_COLUMN, NO_CELLS, RECORD, type RowCells } from '../layout/layout.js'
+import { Revisions } from '../layout/revisions.js'
+import { keyOfRow, rowKeyOf, rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
+import type { Cell, ColumnRange, ColumnWrite, Expected, RowRange, Table, TableRow } from '../layout/table.js'
+import type { CellSources } from './cell-sources.js'
+import type { Hints } from './hints.js'
+import type { Registrations } from './registrations.js'
+
+const RECORDS: readonly ColumnRange[] = [{ family: 'o' }]
+/** Cells that one read asks for: four rows and a range of each. */
+const CELLS_AT_A_TIME = 64
+/** Calls at the same time. More would wait in the client until their time is over. */
+const CALLS_AT_ONCE = 64
+/** Tries of a change whose outcome stays unknown. */
+const TRIES_MAX = 20
+const SWEPT_AT_A_TIME = 256
+/** Prefix of the rows that hint at a time. */
+const TIMED = Buffer.from('\0\0expiring/', 'latin1')
+
+/** The cells of observers: docs and layout are in README.md. */
+export class CellRows implements SharedCells {
+  readonly #table: Table
+  readonly #source: TimestampSource
+  readonly #observed: Observed
+  readonly #registrations: Registrations
+  readonly #hints: Hints
+  readonly #revisions = new Revisions()
+
+  constructor(table: Table, source: TimestampSource, { observed, registrations, hints }: Omit<CellSources, 'records'>) {
+    this.#table = table
+    this.#source = source
+    this.#observed = observed
+    this.#registrations = registrations
+    this.#hints = hints
+  }
+
+  get registeringMs(): number {
+    return this.#registrations.registeringMs
+  }
+  follow(load: () => Promise<readonly SharedObserver[]>): Promise<void> {
+    return this.#registrations.follow(load)
+  }
+  refresh(): Promise<void> {
+    return this.#registrations.refresh(this.#source.last)
+  }
+  listen(listener: (id: Timestamp) => void): void {
+    this.#hints.listen(listener)
+  }
+
+  // ---- Reads
+
+  async hinted(id: Timestamp, page: CellPage): Promise<HintedCell[]> {
+    return (await this.#page('notify', id, page)).map(({ key, cells }) => ({
+      key: keyOfCell('notify', systemNameOf(key)),
+      ...hintAndClaim(cells),
+    }))
+  }
+
+  async failures(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; failure: Failure }[]> {
+    return (await this.#page('failure', id, page)).flatMap(({ key, cells }) => {
+      const failure = failureIn(cells)
+      return failure === undefined ? [] : [{ key: keyOfCell('failure', systemNameOf(key)), failure }]
+    })
+  }
+
+  async #page(kind: CellKind, id: Timestamp, { after, limit }: CellPage): Promise<readonly TableRow[]> {
+    const start = rowKeyOfSystem(after === undefined ? cellPrefix(kind, id) : `${cellName(kind, id, after)}\0`)
+    return this.#table.rows({ ranges: [{ start, end: rowKeyOfSystem(cellEnd(kind, id)) }], columns: RECORDS, limit })
+  }
+
+  async look(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<SharedCell[]> {
+    const cells: SharedCell[] = []
+    for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME)
+      cells.push(...(await this.#lookAtSome(id, keys.slice(from, from + CELLS_AT_A_TIME), ts)))
+    return cells
+  }
+
+  async #lookAtSome(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<SharedCell[]> {
+    const columns: readonly ColumnRange[] = [...RECORDS, LOCK_COLUMN, { family: 'w', limit: 1 }, atOrBelow('w', ts)]
+    const named = keys.map((key) => ({
+      key,
+      row: rowKeyOf(key),
+      ackKey: ackKey({ id, key }),
+      hint: rowKeyOfSystem(cellName('notify', id, key)),
+      failure: rowKeyOfSystem(cellName('failure', id, key)),
+      notified: rowPrefix(notifiedPrefix({ id, key })),
+    }))
+    const rows = await this.#table.rows({
+      keys: named.flatMap(({ row, ackKey, hint, failure }) => [row, rowKeyOf(ackKey), hint, failure]),
+      ranges: named.map(({ notified }) => notified),
+      columns,
+    })
+    const byKey = new Map(rows.map((row) => [keyText(row.key), row.cells]))
+    const notified = new Map<string, NotifiedRow[]>()
+    for (const row of rows) {
+      const key = row.key[0] === 0 ? keyOfRow(row.key) : undefined
+      const cell = key && notifiedCell(key)
+      if (key === undefined || cell === undefined) continue
+      const text = keyText(cell.key)
+      const found = notified.get(text)
+      if (found === undefined) notified.set(text, [notifiedRow(key, row.cells)])
+      else found.push(notifiedRow(key, row.cells))
+    }
+    const cellsOf = (row: Buffer): readonly Cell[] => byKey.get(keyText(row)) ?? []
+    return named.map(({ key, row, ackKey, hint, failure }) => {
+      const { lock, writes } = protocolCells(cellsOf(row))
+      const ack = protocolCells(cellsOf(rowKeyOf(ackKey)))
+      return {
+        key,
+        lock,
+        newest: writes[0],
+        seen: writes.find(({ commitTs }) => commitTs <= ts),
+        ack: ackIn(ack),
+        ackKey,
+        ackLock: ack.lock,
+        notified: notified.get(keyText(key)) ?? [],
+        ...hintAndClaim(cellsOf(hint)),
+        failure: failureIn(cellsOf(failure)),
+      }
+    })
+  }
+
+  // ---- Changes
+
+  async claim(
+    id: Timestamp,
+    { key, claim: before }: Pick<HintedCell, 'key' | 'claim'>,
+    claim: SharedClaim | undefined,
+  ): Promise<SharedClaim | 'free' | undefined> {
+    const value = claim && encodeClaim(claim, this.#revisions.next())
+    const isDone = await this.#change(
+      rowKeyOfSystem(cellName('notify', id, key)),
+      { family: 'o', qualifier: CLAIM, value: before?.value && Buffer.from(before.value) },
+      [{ family: 'o', qualifier: CLAIM, value }],
+    )
+    if (!isDone) return undefined
+    return claim === undefined ? 'free' : { ...claim, value }
+  }
+
+  async forget(id: Timestamp, { key, hint, claim }: HintedCell): Promise<void> {
+    const read = hint?.value ?? claim?.value
+    if (read === undefined) return
+    const qualifier = hint === undefined ? CLAIM : RECORD
+    const gone = [RECORD, CLAIM].map((column): ColumnWrite => ({ family: 'o', qualifier: column, value: undefined }))
+    const row = rowKeyOfSystem(cellName('notify', id, key))
+    await this.#change(row, { family: 'o', qualifier, value: Buffer.from(read) }, gone)
+  }
+
+  hint(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
+    return this.#hints.put(id, key, hint)
+  }
+
+  putFailure(id: Timestamp, key: Uint8Array, failure: Failure | undefined): Promise<void> {
+    const value = failure && encodeFailure(failure)
+    return this.#table.put(rowKeyOfSystem(cellName('failure', id, key)), [{ family: 'o', qualifier: RECORD, value }])
+  }
+
+  async removeNotified(keys: readonly Uint8Array[]): Promise<void> {
+    if (keys.length > 0) await this.#table.remove(keys.map(rowKeyOf))
+  }
+
+  /** A lost answer is asked for by the same change, which is refused if it was done. */
+  async #change(row: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<boolean> {
+    const backoff = new Backoff(10, 500)
+    for (let tries = 1; ; tries++) {
+      const changed = await this.#table.change(row, expected, writes)
+      if (changed === 'done') return true
+      if (changed === 'refused') return tries > 1 && (await this.#stands(row, writes))
+      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
+      await backoff.wait()
+    }
+  }
+
+  /** No two values of a column are equal. */
+  async #stands(row: Buffer, writes: readonly ColumnWrite[]): Promise<boolean> {
+    const [found] = await this.#table.rows({ keys: [row], columns: RECORDS })
+    return writes.every(({ qualifier, value }) => {
+      const cell = found?.cells.find((one) => one.qualifier.equals(qualifier))
+      return value === undefined ? cell === undefined : cell?.value.equals(value) === true
+    })
+  }
+
+  // ---- Hints for later
+
+  hintAt(id: Timestamp, key: Uint8Array, ts: Timestamp): Promise<void> {
+    const row = Buffer.concat([timedPrefix(id), bigEndian(ts), key])
+    return this.#table.put(row, [{ family: 'o', qualifier: RECORD, value: Buffer.of(1) }])
+  }
+
+  async hintDue(id: Timestamp, ts: Timestamp): Promise<number> {
+    const prefix = timedPrefix(id)
+    const range = { start: prefix, end: Buffer.concat([prefix, bigEndian(ts + 1)]) }
+    const rows = await this.#table.rows({ ranges: [range], columns: RECORDS, limit: SWEPT_AT_A_TIME })
+    for (let from = 0; from < rows.length; from += CALLS_AT_ONCE) {
+      const some = rows.slice(from, from + CALLS_AT_ONCE)
+      await Promise.all(
+        some.map(({ key: row }) => {
+          const commitTs = readTs(row, prefix.length, 'hint')
+          return this.#hints.put(id, row.subarray(prefix.length + TS_BYTES), { commitTs, depth: 0 })
+        }),
+      )
+    }
+    if (rows.length > 0) await this.#table.remove(rows.map(({ key }) => key))
+    return rows.length
+  }
+
+  // ---- Observers that are gone
+
+  async sweep(pace?: Pace): Promise<void> {
+    const prefixes = (id: Timestamp): readonly Buffer[] => [
+      rowKeyOfSystem(cellPrefix('notify', id)),
+      rowKeyOfSystem(cellPrefix('failure', id)),
+      ...cellKeyPrefixes(id).map(rowKeyOf),
+      timedPrefix(id),
+    ]
+    for (const [kind, first] of prefixes(0).entries()) {
+      const name = first.length - TS_BYTES
+      const end = Buffer.from(afterPrefix(first.subarray(0, name)) as Uint8Array)
+      for (let start = first; !pace?.signal?.aborted; ) {
+        const begin = performance.now()
+        const columns: readonly ColumnRange[] = [...RECORDS, { family: 'v' }]
+        const rows = await this.#table.rows({ ranges: [{ start, end }], columns, limit: SWEPT_AT_A_TIME })
+        const [row] = rows
+        if (row === undefined) break
+        const id = readTs(row.key, name, 'cell')
+        await this.refresh() // No row of an observer is older than its registration.
+        const next = Buffer.from(afterPrefix(prefixes(id)[kind] as Buffer) as Uint8Array)
+        if (this.#observed.withId(id) === undefined)
+          await this.#table.remove(rows.map(({ key }) => key).filter((key) => Buffer.compare(key, next) < 0))
+        else start = next
+        await pace?.pause(performance.now() - begin)
+      }
+    }
+  }
+}
+
+function hintAndClaim(cells: readonly Cell[]): Pick<HintedCell, 'hint' | 'claim'> {
+  let hint: Hint | undefined
+  let claim: SharedClaim | undefined
+  for (const { family, qualifier, value } of cells)
+    if (family !== 'o') continue
+    else if (qualifier.equals(RECORD)) hint = decodeHint(value)
+    else if (qualifier.equals(CLAIM)) claim = decodeClaim(value)
+  return { hint, claim }
+}
+
+function failureIn(cells: readonly Cell[]): Failure | undefined {
+  const record = cells.find(({ family, qualifier }) => family === 'o' && qualifier.equals(RECORD))
+  return record && decodeFailure(record.value)
+}
+
+function protocolCells(cells: readonly Cell[]): RowCells {
+  return cells.length === 0 ? NO_CELLS : decodeCells(cells)
+}
+
+function ackIn({ writes: [write] }: RowCells): Ack | undefined {
+  if (write?.shortValue === undefined) return undefined
+  return { ackTs: decodeAckTs(write.shortValue), commitTs: write.commitTs, startTs: write.startTs }
+}
+
+function notifiedRow(key: Uint8Array, cells: readonly Cell[]): NotifiedRow {
+  const { lock, writes } = protocolCells(cells)
+  const [write] = writes
+  if (write?.shortValue === undefined) return { key, lock, committed: undefined }
+  return { key, lock, committed: { ...decodeNotified(write.shortValue), commitTs: write.commitTs } }
+}
+
+function rowPrefix(key: Uint8Array): RowRange {
+  const start = rowKeyOf(key)
+  const end = afterPrefix(start)
+  return { start, end: end && Buffer.from(end) }
+}
+
+function timedPrefix(id: Timestamp): Buffer {
+  return Buffer.concat([TIMED, bigEndian(id)])
+}
+
+function bigEndian(ts: Timestamp): Buffer {
+  const out = Buffer.allocUnsafe(TS_BYTES)
+  writeTs(out, ts, 0)
+  return out
+}

@@ -1,0 +1,119 @@
+import { isReserved } from '../../../bytes/reserved-keys.js'
+import { MARKS_MAX } from '../../../limits.js'
+import { type CellName, notifiedCell } from '../../../percolator/codec/cell-key.js'
+import { encodeHint } from '../../../percolator/codec/shared-cell.js'
+import type { Mutation } from '../../../percolator/row.js'
+import type { Hint } from '../../../percolator/shared-cell.js'
+import { isData } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { cellName } from '../../cell-names.js'
+import { type Observed, tooManyMarks } from '../../observed.js'
+import { RECORD } from '../layout/layout.js'
+import { Revisions } from '../layout/revisions.js'
+import { rowKeyOfSystem } from '../layout/row-keys.js'
+import type { Table } from '../layout/table.js'
+import type { Registrations } from './registrations.js'
+
+/** More calls would wait in the client until their time is over. */
+const PUTS_AT_ONCE = 64
+
+/**
+ * Hints at the cells that a transaction is going to make dirty. A hint is written while the lock of its change stands: by its
+ * prewrite, before that is answered, and by a commit which comes so late that observers may have been registered since. Whoever
+ * looks at the cell after having read the hint meets the lock, or the commit, or neither because the lock was rolled back. So a hint
+ * that is removed as it was read before a look which met neither is not missed. A hint before the lock would be.
+ */
+export class Hints {
+  readonly #table: Table
+  readonly #observed: Observed
+  readonly #registrations: Registrations
+  readonly #revisions = new Revisions()
+  #listener: (id: Timestamp) => void = () => {}
+
+  constructor(table: Table, observed: Observed, registrations: Registrations) {
+    this.#table = table
+    this.#observed = observed
+    this.#registrations = registrations
+  }
+
+  listen(listener: (id: Timestamp) => void): void {
+    this.#listener = listener
+  }
+
+  /** Before locks are written. @throws KvError `payload_too_large` for a request that would make too many marks. */
+  requireFew(keys: readonly Uint8Array[]): void {
+    if (this.#observed.oldest === undefined) return
+    let marks = 0
+    for (const key of keys) marks += this.#cellsOf(key).length
+    if (marks > MARKS_MAX) throw tooManyMarks()
+  }
+
+  /**
+   * Must be awaited between the writing of locks and the answer to the prewrite.
+   * @param keys of Puts and Deletes. @param depth of the changes. @returns undefined when there is nothing to wait for.
+   */
+  ofLocks(
+    keys: readonly Uint8Array[],
+    { startTs, last, depth }: { readonly startTs: Timestamp; readonly last: Timestamp; readonly depth: number },
+  ): undefined | Promise<void> {
+    const fresh = this.#registrations.beforeLocks(startTs, last)
+    if (fresh === undefined && !keys.some((key) => this.#isHinted(key))) return undefined
+    return this.#hintAll(keys, { commitTs: startTs, depth }, fresh)
+  }
+
+  /** Must be awaited between the reading of the rows and the write. @returns undefined when there is nothing to wait for. */
+  ofCommits(mutations: readonly Mutation[], depth: number): undefined | Promise<void> {
+    let commitTs = 0
+    const late: Uint8Array[] = []
+    for (const mutation of mutations) {
+      if (!commits(mutation)) continue
+      const { key, write } = mutation
+      if (this.#registrations.isHinted(write.startTs, write.commitTs)) continue
+      commitTs = write.commitTs
+      late.push(key)
+    }
+    if (late.length === 0) return undefined
+    const fresh = this.#registrations.beforeCommit(commitTs)
+    if (fresh === undefined && !late.some((key) => this.#isHinted(key))) return undefined
+    return this.#hintAll(late, { commitTs, depth }, fresh)
+  }
+
+  #isHinted(key: Uint8Array): boolean {
+    return isReserved(key) || this.#observed.at(key).length > 0
+  }
+
+  async #hintAll(
+    keys: readonly Uint8Array[],
+    hint: Omit<Hint, 'value'>,
+    fresh: Promise<void> | undefined,
+  ): Promise<void> {
+    await fresh
+    const cells = keys.flatMap((key) => this.#cellsOf(key))
+    for (let from = 0; from < cells.length; from += PUTS_AT_ONCE)
+      await Promise.all(cells.slice(from, from + PUTS_AT_ONCE).map(({ id, key }) => this.put(id, key, hint)))
+  }
+
+  #cellsOf(key: Uint8Array): readonly CellName[] {
+    if (!isReserved(key)) return this.#observed.at(key).map(({ id }) => ({ id, key }))
+    const notified = notifiedCell(key)
+    return notified === undefined ? [] : [notified]
+  }
+
+  put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
+    const value = encodeHint(hint, this.#revisions.next())
+    return this.#table.put(rowKeyOfSystem(cellName('notify', id, key)), [{ family: 'o', qualifier: RECORD, value }])
+  }
+
+  /** To be called when they are written. */
+  committed(mutations: readonly Mutation[]): void {
+    if (this.#observed.oldest === undefined) return
+    const ids = new Set<Timestamp>()
+    for (const mutation of mutations)
+      if (commits(mutation)) for (const { id } of this.#cellsOf(mutation.key)) ids.add(id)
+    for (const id of ids) this.#listener(id)
+  }
+}
+
+function commits(mutation: Mutation): mutation is Extract<Mutation, { type: 'put-write' }> {
+  return mutation.type === 'put-write' && mutation.isFlag !== true && isData(mutation.write)
+}

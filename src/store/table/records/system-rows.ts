@@ -1,0 +1,143 @@
+import { afterPrefix } from '../../../bytes/key-range.js'
+import { lowestAfter } from '../../../bytes/sorted-map.js'
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import type { RecordReads } from '../../calls/row-access.js'
+import type { Latches } from '../../latches.js'
+import {
+  claimOf,
+  type SharedRecords,
+  type SystemName,
+  type SystemRecords,
+  type SystemWrite,
+} from '../../system-records.js'
+import { RECORD } from '../layout/layout.js'
+import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
+import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
+import type { TableScan } from '../layout/table-scan.js'
+
+const EMPTY = new Uint8Array()
+/** Tries of a change whose outcome stays unknown. */
+const TRIES_MAX = 20
+const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
+
+/**
+ * Records of the server itself: one row each. Several are not written together, so whoever writes several must be able to
+ * do with some of them.
+ */
+export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
+  readonly isSettled = true
+  readonly #table: Table
+  readonly #scan: TableScan
+  readonly #latches: Latches
+
+  /** @param latches of this process alone, shared with those who claim keys and names at once. */
+  constructor(table: Table, scan: TableScan, latches: Latches) {
+    this.#latches = latches
+    this.#table = table
+    this.#scan = scan
+  }
+
+  hold<T>(names: readonly SystemName[], body: () => Promise<T>): Promise<T> {
+    return this.#latches.hold(names.map(claimOf), body)
+  }
+
+  async get(name: SystemName): Promise<Uint8Array | undefined> {
+    const [row] = await this.#table.rows({ keys: [rowKeyOfSystem(name)], columns: COLUMNS })
+    return row && recordOf(row)
+  }
+
+  /** Nothing is at hand. */
+  now(): null {
+    return null
+  }
+
+  async many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
+    const keys = names.map((name) => rowKeyOfSystem(name))
+    const found = new Map<string, Uint8Array | undefined>()
+    for (const row of await this.#table.rows({ keys, columns: COLUMNS }))
+      found.set(systemNameOf(row.key), recordOf(row))
+    return names.map((name) => found.get(name))
+  }
+
+  async list(prefix: SystemName): Promise<ReadonlyMap<SystemName, Uint8Array>> {
+    const found = new Map<SystemName, Uint8Array>()
+    for await (const rows of this.#pagesOf(prefix))
+      for (const row of rows) {
+        const value = recordOf(row)
+        if (value !== undefined) found.set(systemNameOf(row.key), value)
+      }
+    return found
+  }
+
+  async *pages(
+    prefix: SystemName,
+    after?: SystemName,
+  ): AsyncGenerator<readonly (readonly [SystemName, Uint8Array])[], void> {
+    const start = rowKeyOfSystem(lowestAfter(after, prefix) as SystemName)
+    for await (const rows of this.#pagesOf(prefix, start))
+      yield rows.flatMap((row) => {
+        const value = recordOf(row)
+        return value === undefined ? [] : [[systemNameOf(row.key), value] as const]
+      })
+  }
+
+  async page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
+    const found: [SystemName, Uint8Array][] = []
+    const range = { start: rowKeyOfSystem(from), end: rowKeyOfSystem(to) }
+    for await (const rows of this.#scan.rowPages(range, COLUMNS, { firstRows: limit }))
+      for (const row of rows) {
+        const value = recordOf(row)
+        if (found.length === limit) return found
+        if (value !== undefined) found.push([systemNameOf(row.key), value])
+      }
+    return found
+  }
+
+  async write(writes: readonly SystemWrite[]): Promise<void> {
+    await Promise.all(writes.map(({ name, value }) => this.#table.put(rowKeyOfSystem(name), [recordWrite(value)])))
+  }
+
+  async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean> {
+    const key = rowKeyOfSystem(name)
+    const backoff = new Backoff(10, 500)
+    const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
+    for (let tries = 1; ; tries++) {
+      const changed = await this.#table.change(key, condition, [recordWrite(value)])
+      if (changed === 'done') return true
+      // An earlier try may have been done. No two values of a record are equal.
+      if (changed === 'refused')
+        return tries > 1 && Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
+      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
+      await backoff.wait()
+    }
+  }
+
+  async sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number> {
+    let bytesLeft = 0
+    for await (const rows of this.#pagesOf(prefix))
+      for (const row of rows) {
+        const value = recordOf(row)
+        if (value === undefined) continue
+        const name = systemNameOf(row.key)
+        if (!isOver(value)) bytesLeft += name.length - prefix.length + value.length
+        // Another process may write it anew at this moment.
+        else if (this.#latches.isFree(claimOf(name)))
+          await this.#table.change(row.key, { family: 'o', qualifier: RECORD, value }, [recordWrite(undefined)])
+      }
+    return bytesLeft
+  }
+
+  #pagesOf(prefix: SystemName, start = rowKeyOfSystem(prefix)): AsyncGenerator<readonly TableRow[], void> {
+    const end = afterPrefix(rowKeyOfSystem(prefix))
+    return this.#scan.rowPages({ start, end: end && Buffer.from(end) }, COLUMNS)
+  }
+}
+
+function recordOf({ cells }: TableRow): Buffer | undefined {
+  return cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
+}
+
+function recordWrite(value: Uint8Array | undefined): ColumnWrite {
+  return { family: 'o', qualifier: RECORD, value: value && Buffer.from(value) }
+}

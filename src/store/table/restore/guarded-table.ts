@@ -1,0 +1,55 @@
+import { isRowOfUser } from '../layout/row-keys.js'
+import type { Changed, ColumnWrite, Expected, RowRange, RowsRequest, Table, TableRow } from '../layout/table.js'
+import type { RestoreWatch } from './restore-watch.js'
+
+/**
+ * A table whose rows of users are neither read nor changed while a restore is incomplete. Rows of the server itself are.
+ * The look comes after a read, and before a change, which is only done if the row is as it was read.
+ */
+export class GuardedTable implements Table {
+  readonly #table: Table
+  readonly #restores: RestoreWatch
+
+  constructor(table: Table, restores: RestoreWatch) {
+    this.#table = table
+    this.#restores = restores
+  }
+
+  get calls(): Table['calls'] {
+    return this.#table.calls
+  }
+  get inFlight(): Table['inFlight'] {
+    return this.#table.inFlight
+  }
+
+  async rows(request: RowsRequest): Promise<readonly TableRow[]> {
+    const rows = await this.#table.rows(request)
+    const { keys = [], ranges = [] } = request
+    if (keys.some(isRowOfUser) || ranges.some(hasRowsOfUsers)) await this.#restores.requireRestored()
+    return rows
+  }
+
+  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+    if (isRowOfUser(key)) await this.#restores.requireRestored()
+    return this.#table.change(key, expected, writes)
+  }
+
+  async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
+    if (isRowOfUser(key)) await this.#restores.requireRestored()
+    return this.#table.put(key, writes)
+  }
+
+  async remove(keys: readonly Buffer[]): Promise<void> {
+    if (keys.some(isRowOfUser)) await this.#restores.requireRestored()
+    return this.#table.remove(keys)
+  }
+
+  close(): Promise<void> {
+    return this.#table.close()
+  }
+}
+
+/** Those of the server come first. */
+function hasRowsOfUsers({ end }: RowRange): boolean {
+  return end === undefined || isRowOfUser(end)
+}

@@ -1,0 +1,94 @@
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import { asBytes, asInteger, asOptionalBytes, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { RestoreProgress } from '../../store.js'
+import { RECORD } from '../layout/layout.js'
+import { rowKeyOfSystem } from '../layout/row-keys.js'
+import type { Table } from '../layout/table.js'
+
+const RESTORE = 'restore'
+/** Of a change whose outcome stays unknown. Together they take some ten seconds. */
+const TRIES_MAX = 20
+const KEY = rowKeyOfSystem(RESTORE)
+
+/** A restore that is not complete. While it stands, every server of the table refuses all else. */
+export interface RestoreRun extends RestoreProgress {
+  /** 16 random bytes in hex: whoever has put them here goes on with the restore, and nobody else. */
+  readonly holder: string
+  /** The rows of the restore are being removed, and nothing can continue it. */
+  readonly isRemoval: boolean
+}
+
+/** What the row says that all servers share. */
+export interface RestoreRecord {
+  /** Goes up with each change of the row, so the row never holds the same value twice. 0: there is no row. */
+  readonly turn: number
+  /** Transactions and snapshots below it began before the end of a restore, and are refused. 0: there was none. */
+  readonly safePoint: Timestamp
+  readonly run: RestoreRun | undefined
+}
+
+export const NO_RESTORE: RestoreRecord = { turn: 0, safePoint: 0, run: undefined }
+
+/** [turn, safe_point], and of a restore that is not complete [holder, id, ts, last_key | nil, pairs, bytes, is_removal] */
+function encodeRestoreRecord({ turn, safePoint, run }: RestoreRecord): Buffer {
+  if (run === undefined) return packRecord([turn, safePoint])
+  const { holder, id, ts, lastKey = null, pairs, bytes, isRemoval } = run
+  const fields = [Buffer.from(holder, 'hex'), Buffer.from(id, 'hex'), ts, lastKey, pairs, bytes, isRemoval ? 1 : 0]
+  return packRecord([turn, safePoint, ...fields])
+}
+
+/** @throws CorruptRecord */
+export function decodeRestoreRecord(bytes: Uint8Array): RestoreRecord {
+  const fields = unpackRecord(bytes, RESTORE, 2)
+  const [turn, safePoint] = [asInteger(fields[0], RESTORE), asInteger(fields[1], RESTORE)]
+  if (fields.length === 2) return { turn, safePoint, run: undefined }
+  const hex = (field: unknown): string => Buffer.from(asBytes(field, RESTORE)).toString('hex')
+  const run: RestoreRun = {
+    holder: hex(fields[2]),
+    id: hex(fields[3]),
+    ts: asInteger(fields[4], RESTORE),
+    lastKey: asOptionalBytes(fields[5], RESTORE),
+    pairs: asInteger(fields[6], RESTORE),
+    bytes: asInteger(fields[7], RESTORE),
+    isRemoval: asInteger(fields[8], RESTORE) === 1,
+  }
+  return { turn, safePoint, run }
+}
+
+/** @throws KvError `storage_unavailable`; CorruptRecord */
+export async function readRestoreRecord(table: Table): Promise<RestoreRecord> {
+  const [row] = await table.rows({ keys: [KEY], columns: [{ family: 'o' }] })
+  const value = row?.cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
+  return value === undefined ? NO_RESTORE : decodeRestoreRecord(value)
+}
+
+/**
+ * Changes the row if nobody else has.
+ * @returns what it says now; undefined: it was changed by somebody else.
+ * @throws KvError `storage_unavailable`: it may be changed or not.
+ */
+export async function changeRestoreRecord(
+  table: Table,
+  before: RestoreRecord,
+  change: Pick<RestoreRecord, 'safePoint' | 'run'>,
+): Promise<RestoreRecord | undefined> {
+  const after: RestoreRecord = { ...change, turn: before.turn + 1 }
+  const expected = before.turn === 0 ? undefined : encodeRestoreRecord(before)
+  const value = encodeRestoreRecord(after)
+  const backoff = new Backoff(10, 500)
+  for (let tries = 1; ; tries++) {
+    const changed = await table.change(KEY, { family: 'o', qualifier: RECORD, value: expected }, [
+      { family: 'o', qualifier: RECORD, value },
+    ])
+    if (changed === 'done') return after
+    // An earlier try may have been done.
+    if (changed === 'refused') {
+      const isOwn = tries > 1 && encodeRestoreRecord(await readRestoreRecord(table)).equals(value)
+      return isOwn ? after : undefined
+    }
+    if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
+    await backoff.wait()
+  }
+}

@@ -1,0 +1,187 @@
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import { gc } from '../../../percolator/actions/gc.js'
+import { isFarAhead, isTaken } from '../../../percolator/actions/remove-versions.js'
+import { hasExpired, isData } from '../../../percolator/write.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
+import type { BoundedRange } from '../../calls/end-transactions.js'
+import type { Pace } from '../../pace.js'
+import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from '../layout/layout.js'
+import { secondOf } from '../layout/revisions.js'
+import { allRowsFrom, keyOfRow } from '../layout/row-keys.js'
+import type { ColumnRange, Table, TableRow } from '../layout/table.js'
+import type { TableScan } from '../layout/table-scan.js'
+import { knownRow } from './known-row.js'
+import type { RowTable } from './row-table.js'
+import type { SafePoint } from './safe-point.js'
+
+/** Records of each family that go from a row at once. */
+const RECORDS_AT_ONCE = 512
+/** Rows that change at the same time. */
+const ROWS_AT_ONCE = 16
+/** Tries of a row that others keep changing. Whoever commits there collects it as well. */
+const TRIES_MAX = 3
+/** The same, of a row that a delete_range removes. */
+const DELETION_TRIES_MAX = 100
+/** A row that has nothing but a revision is left for whoever is about to lock it again. */
+const BARE_S = 3600
+
+/** The observers that are registered. */
+interface Observers {
+  /** Fulfilled when registrations that were written before the call are known. @throws KvError `storage_unavailable` */
+  refresh(): Promise<void>
+  /** Those whose ranges contain the key. */
+  at(key: Uint8Array): readonly unknown[]
+}
+
+/**
+ * Walks over the rows in which there is something to collect. What is removed from a row goes in one conditional change, so
+ * nobody who has read the row before can still change it.
+ */
+export class Collection {
+  readonly #table: Table
+  readonly #rows: RowTable
+  readonly #scan: TableScan
+  readonly #safePoint: SafePoint
+  readonly #observers: Observers
+
+  constructor(table: Table, rows: RowTable, scan: TableScan, safePoint: SafePoint, observers: Observers) {
+    this.#observers = observers
+    this.#table = table
+    this.#rows = rows
+    this.#scan = scan
+    this.#safePoint = safePoint
+  }
+
+  raiseSafePoint(safePoint: Timestamp, signal?: AbortSignal): Promise<Timestamp> {
+    return this.#safePoint.raise(safePoint, signal)
+  }
+
+  /** @param wanted all locks below it are resolved. */
+  async collect(wanted: Timestamp, pace?: Pace): Promise<number> {
+    if (pace?.signal?.aborted) return 0
+    await this.#safePoint.raise(wanted, pace?.signal)
+    await this.#safePoint.clear(wanted)
+    const safePoint = Math.min(wanted, this.#safePoint.cleared)
+    await this.#observers.refresh() // Those that are registered later are for changes above the safe point.
+    let removed = 0
+    let began = performance.now()
+    for await (const rows of this.#scan.rowPages(allRowsFrom(), candidateColumns(safePoint), { orBare: true })) {
+      removed += await this.#collect(rows, safePoint)
+      await pace?.pause(performance.now() - began)
+      if (pace?.signal?.aborted) break
+      began = performance.now()
+    }
+    return removed
+  }
+
+  /**
+   * Removes versions as `isTaken` says, and rows that have no others and no lock. Each row only as it was read, because others may lock it
+   * and commit there meanwhile.
+   */
+  async deleteRange(range: BoundedRange, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
+    for await (const rows of this.#scan.pages(range, [REVISION_COLUMN]))
+      for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
+        const some = rows.slice(from, from + ROWS_AT_ONCE)
+        await Promise.all(some.map(({ key }) => this.#deleteRow(keyOfRow(key), upTo, lastTs)))
+      }
+  }
+
+  async #deleteRow(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
+    const backoff = new Backoff(2, 200)
+    for (let tries = 1; tries <= DELETION_TRIES_MAX; tries++) {
+      // The records above it, which are few: most rows go whole.
+      const [row] = await this.#rows.read([key], 'since', upTo + 1)
+      if (row?.revision === undefined) return
+      const isLocked = row.lock !== undefined && !isFarAhead(row.lock.startTs, lastTs())
+      const isKept = isLocked || row.writes.some((write) => !isTaken(write, upTo, lastTs()))
+      if (isKept ? await this.#deleteVersions(key, upTo, lastTs) : await this.#rows.remove(row)) return
+      await backoff.wait()
+    }
+    throw new KvError('overloaded', 'others change the keys of the range all the time', {})
+  }
+
+  async #deleteVersions(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<boolean> {
+    const [row] = await this.#rows.read([key], 'all', TIMESTAMP_MAX)
+    const taken = row?.writes.filter((write) => isTaken(write, upTo, lastTs())) ?? []
+    if (row === undefined || taken.length === 0) return true
+    return (await this.#rows.collect(row, taken)).row !== undefined
+  }
+
+  async #collect(candidates: readonly TableRow[], safePoint: Timestamp): Promise<number> {
+    let removed = 0
+    let left = candidates.filter((row) => this.#isWorthReading(row, safePoint)).map(({ key }) => key)
+    for (let tries = 1; left.length > 0 && tries <= TRIES_MAX; ) {
+      const rows = await this.#table.rows({ keys: left, columns: columnsAt(safePoint) })
+      const again: Buffer[] = []
+      let hasProgress = false
+      for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
+        const some = rows.slice(from, from + ROWS_AT_ONCE)
+        const collected = await Promise.all(some.map((row) => this.#collectRow(row, safePoint)))
+        for (const [i, { count, isDone }] of collected.entries()) {
+          removed += count
+          hasProgress ||= count > 0
+          if (!isDone) again.push((some[i] as TableRow).key)
+        }
+      }
+      left = again
+      if (!hasProgress) tries++
+    }
+    return removed
+  }
+
+  /**
+   * A version that will expire is most often the only one. It may also be an old one, whose successor was not sent because it does not
+   * end: that is removed by the next commit, or once it has expired.
+   */
+  #isWorthReading({ cells }: TableRow, safePoint: Timestamp): boolean {
+    const { revision, writes } = decodeCells(cells)
+    if (revision !== undefined) return this.#isOld(revision)
+    const [newest] = writes
+    return writes.length > 1 || newest === undefined || newest.expireTs === 0 || hasExpired(newest.expireTs, safePoint)
+  }
+
+  async #collectRow(
+    row: TableRow,
+    safePoint: Timestamp,
+  ): Promise<{ readonly count: number; readonly isDone: boolean }> {
+    const cells = decodeCells(row.cells)
+    const key = keyOfRow(row.key)
+    const { lock, revision, writes } = cells
+    const known = knownRow(key, cells, 'none', 0, 0)
+    if (writes.length === 0) {
+      const isGone = lock !== undefined || revision === undefined || !this.#isOld(revision)
+      return { count: 0, isDone: isGone || (await this.#rows.remove(known)) }
+    }
+    const old = writes.filter(({ commitTs }) => commitTs <= safePoint)
+    const versions = old.filter(isData).length
+    const isWhole = versions <= RECORDS_AT_ONCE && old.length - versions < RECORDS_AT_ONCE
+    // The last record of a row goes later: a lock that is written late must meet servers that know that it does not count.
+    const goneTs = Math.min(safePoint, this.#safePoint.clearedForAll)
+    // A deletion that no run has covered yet is known by its record alone.
+    const isLast = isWhole && this.#observers.at(key).length === 0
+    const gone = gc({ key, writes }, goneTs, { base: undefined, isLast }).garbage
+    const { garbage: others } = gc({ key, writes }, safePoint, { base: undefined, isLast: false })
+    const garbage = [...new Set([...gone, ...others])]
+    if (garbage.length === 0) return { count: 0, isDone: true }
+    if (lock === undefined && gone.length === writes.length) {
+      const isDone = await this.#rows.remove(known)
+      return { count: isDone ? garbage.length : 0, isDone }
+    }
+    const changed = await this.#rows.collect(known, garbage)
+    return changed.row === undefined ? { count: 0, isDone: false } : { count: garbage.length, isDone: isWhole }
+  }
+
+  #isOld(revision: Buffer): boolean {
+    return Date.now() - 1000 * secondOf(revision) > BARE_S * this.#safePoint.secondMs
+  }
+}
+
+/** What a decision about a row needs: records up to the safe point, and whether there is anything else. */
+function columnsAt(safePoint: Timestamp): readonly ColumnRange[] {
+  const newest: readonly ColumnRange[] = [
+    { family: 'w', limit: 1 },
+    { family: 'r', limit: 1 },
+  ]
+  return [LOCK_COLUMN, REVISION_COLUMN, ...newest, ...garbageColumns(safePoint, RECORDS_AT_ONCE)]
+}

@@ -1,0 +1,169 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import type { HistoryDepth, Mutation } from '../../../percolator/row.js'
+import type { WriteRecord } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import {
+  columnsOf,
+  decodeCells,
+  garbageColumns,
+  NO_CELLS,
+  REVISION,
+  REVISION_COLUMN,
+  removalsOf,
+  writesOf,
+} from '../layout/layout.js'
+import { Revisions } from '../layout/revisions.js'
+import { rowKeyOf } from '../layout/row-keys.js'
+import type { ColumnWrite, Expected, Table } from '../layout/table.js'
+import {
+  afterMutations,
+  collectable,
+  GARBAGE_MAX,
+  isGarbageUnknown,
+  isKnown,
+  type KnownRow,
+  knownRow,
+} from './known-row.js'
+import type { RowCache } from './row-cache.js'
+import type { SafePoint } from './safe-point.js'
+
+/** Tries of a change whose outcome stays unknown. Together they take some ten seconds. */
+const TRIES_MAX = 20
+
+/** What came of a change: the row as it stands now; undefined: somebody else was faster. */
+export interface ChangedRow {
+  readonly row: KnownRow | undefined
+  /** An answer was lost on the way, so an earlier request may have been done although it was refused. */
+  readonly wasUncertain: boolean
+}
+
+/** Rows that are read, and changed only if they still have the revision that was read. */
+export class RowTable {
+  readonly #table: Table
+  readonly #cache: RowCache
+  readonly #safePoint: Pick<SafePoint, 'cleared'>
+  readonly #revisions = new Revisions()
+  /** Of the guesses: rows that were decided on as the cache had them. */
+  readonly counts = { lostGuesses: 0, races: 0, uncertain: 0, trimmed: 0 }
+
+  constructor(table: Table, cache: RowCache, safePoint: Pick<SafePoint, 'cleared'>) {
+    this.#table = table
+    this.#cache = cache
+    this.#safePoint = safePoint
+  }
+
+  /** A row of the cache that is known as deep as asked. */
+  guess(key: Uint8Array, depth: HistoryDepth, ts: Timestamp): KnownRow | undefined {
+    const row = this.#cache.get(key)
+    if (row === undefined || !isKnown(row, depth, ts)) return undefined
+    return depth !== 'none' && isGarbageUnknown(row, this.#safePoint.cleared) ? undefined : row
+  }
+
+  forget(key: Uint8Array): void {
+    this.#cache.delete(key)
+  }
+
+  /** A row that was read in part. What was known of it before is kept as far as it still holds. */
+  remember(row: KnownRow): void {
+    const before = this.#cache.get(row.key)
+    if (before === undefined) this.#cache.set(row)
+    else if (before.revision === undefined || row.revision?.equals(before.revision) !== true)
+      this.#cache.set({ ...row, added: before.added + 1, collectableTo: before.collectableTo })
+  }
+
+  /** `rows[i]` is that of `keys[i]`. @throws KvError `storage_unavailable` */
+  async read(keys: readonly Uint8Array[], depth: HistoryDepth, ts: Timestamp): Promise<KnownRow[]> {
+    const rowKeys = keys.map(rowKeyOf)
+    const found = new Map<string, KnownRow>()
+    const collectableTo = depth === 'none' ? 0 : this.#safePoint.cleared
+    const columns = columnsOf(depth, ts)
+    const all = collectableTo === 0 ? columns : [...columns, ...garbageColumns(collectableTo, GARBAGE_MAX)]
+    for (const { key, cells } of await this.#table.rows({ keys: rowKeys, columns: all }))
+      found.set(keyText(key), knownRow(key, decodeCells(cells), depth, ts, collectableTo))
+    return keys.map((key, i) => {
+      const read = found.get(keyText(rowKeys[i] as Buffer)) ?? knownRow(key, NO_CELLS, depth, ts, collectableTo)
+      const row = { ...read, key }
+      this.#cache.set(row)
+      return row
+    })
+  }
+
+  /**
+   * Writes the mutations of one row if it still has its revision. A lost answer is asked for again by the same
+   * mutation under the same new revision: a copy that lands late meets another revision. What ends a transaction on the row takes
+   * old records along that nobody needs.
+   * @throws KvError `storage_unavailable`: it may be done or not, or be done later.
+   */
+  async change(row: KnownRow, mutations: readonly Mutation[]): Promise<ChangedRow> {
+    return this.#change(row, mutations, endsTransaction(mutations) ? this.#garbageOf(row, mutations) : [])
+  }
+
+  /** Removes records of a row alone. @throws as `change` */
+  async collect(row: KnownRow, garbage: readonly WriteRecord[]): Promise<ChangedRow> {
+    const changed = await this.#change(row, [], garbage)
+    this.#cache.delete(row.key) // Nobody here has asked for it.
+    return changed
+  }
+
+  /** Removes the whole row if it still has its revision. @returns whether that is known to be done. */
+  async remove({ key, revision }: KnownRow): Promise<boolean> {
+    this.#cache.delete(key)
+    if (revision === undefined) return false
+    return (await this.#table.change(rowKeyOf(key), this.#expecting(revision), 'remove')) === 'done'
+  }
+
+  /** Without those that the mutations write or remove themselves. */
+  #garbageOf(row: KnownRow, mutations: readonly Mutation[]): readonly WriteRecord[] {
+    const touched = new Set<Timestamp>()
+    for (const mutation of mutations)
+      if (mutation.type === 'put-write') touched.add(mutation.write.commitTs)
+      else if (mutation.type === 'delete-write') touched.add(mutation.commitTs)
+    return collectable(row, this.#safePoint.cleared).filter(({ commitTs }) => !touched.has(commitTs))
+  }
+
+  async #change(row: KnownRow, mutations: readonly Mutation[], removed: readonly WriteRecord[]): Promise<ChangedRow> {
+    const revision = this.#revisions.next()
+    const rowKey = rowKeyOf(row.key)
+    const expected = this.#expecting(row.revision)
+    const writes: readonly ColumnWrite[] = [...removalsOf(removed), ...writesOf(mutations, revision)]
+    const landed = (): KnownRow => {
+      const after = afterMutations(row, mutations, removed, revision)
+      this.#cache.set(after)
+      if (mutations.length > 0) this.counts.trimmed += removed.length
+      return after
+    }
+    const backoff = new Backoff(10, 500)
+    for (let tries = 1; ; tries++) {
+      const changed = await this.#table.change(rowKey, expected, writes)
+      const wasUncertain = tries > 1
+      if (changed === 'done') return { row: landed(), wasUncertain }
+      if (changed === 'refused') {
+        this.#cache.delete(row.key)
+        if (wasUncertain && (await this.#hasRevision(rowKey, revision))) return { row: landed(), wasUncertain }
+        this.counts.races++
+        return { row: undefined, wasUncertain }
+      }
+      this.counts.uncertain++
+      if (tries === TRIES_MAX) {
+        this.#cache.delete(row.key)
+        throw new KvError('storage_unavailable', 'Bigtable does not answer: the change may be done or not', {})
+      }
+      await backoff.wait()
+    }
+  }
+
+  #expecting(revision: Buffer | undefined): Expected {
+    return { family: 'v', qualifier: REVISION, value: revision }
+  }
+
+  async #hasRevision(rowKey: Buffer, revision: Buffer): Promise<boolean> {
+    const [row] = await this.#table.rows({ keys: [rowKey], columns: [REVISION_COLUMN] })
+    return row?.cells[0]?.value.equals(revision) ?? false
+  }
+}
+
+function endsTransaction(mutations: readonly Mutation[]): boolean {
+  return mutations.some(({ type }) => type === 'put-write' || type === 'delete-lock')
+}

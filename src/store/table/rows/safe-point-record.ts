@@ -1,0 +1,28 @@
+import { asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import type { Timestamp } from '../../../timestamp.js'
+
+const SAFE_POINT = 'safe point'
+
+/** The row `00 00 safe-point`. None of its values ever goes down. */
+export interface SafePointRecord {
+  /** Transactions and reads below it are refused. */
+  readonly safePoint: Timestamp
+  /** All locks of transactions below it are resolved, so what no reader at or above it sees may be removed. */
+  readonly cleared: Timestamp
+  /** Milliseconds that the protocol takes for a second, for tests. It stands here, so that no two servers differ. */
+  readonly secondMs: number | undefined
+}
+
+export function encodeSafePoint({ safePoint, cleared, secondMs }: SafePointRecord): Buffer {
+  return packRecord(secondMs === undefined ? [safePoint, cleared] : [safePoint, cleared, secondMs])
+}
+
+/** @throws CorruptRecord */
+export function decodeSafePoint(bytes: Uint8Array): SafePointRecord {
+  const [safePoint, cleared, secondMs] = unpackRecord(bytes, SAFE_POINT, 2)
+  return {
+    safePoint: asInteger(safePoint, SAFE_POINT),
+    cleared: asInteger(cleared, SAFE_POINT),
+    secondMs: secondMs === undefined ? undefined : asInteger(secondMs, SAFE_POINT),
+  }
+}

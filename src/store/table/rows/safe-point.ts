@@ -1,0 +1,213 @@
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import { sleep } from '../../../event-loop/sleep.js'
+import type { Clock } from '../../../oracle/clock.js'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { RECORD } from '../layout/layout.js'
+import { recordAt } from '../layout/record-at.js'
+import { rowKeyOfSystem } from '../layout/row-keys.js'
+import type { Table } from '../layout/table.js'
+import { decodeSafePoint, encodeSafePoint, type SafePointRecord } from './safe-point-record.js'
+
+/** Seconds, each of `secondMs`. */
+const POLL_S = 1
+const STALE_S = 30
+const SETTLED_S = 60
+const SECOND_MS = 1000
+/** Tries of a change whose outcome stays unknown. */
+const TRIES_MAX = 20
+
+export interface SafePointOptions {
+  readonly table: Table
+  readonly clock: Pick<Clock, 'elapsedMs'>
+  readonly source: Pick<TimestampSource, 'next'>
+  /** For tests: when a raised safe point counts as known to all servers. Default: 60 s. */
+  readonly settledMs?: number | undefined
+  /** What began below it may not go on, because a restore has come in between. Default: 0. */
+  readonly restored?: (() => Timestamp) | undefined
+}
+
+/** What this process has found in the row, and when by its own clock. */
+interface Reading {
+  readonly atMs: number
+  readonly safePoint: Timestamp
+  readonly cleared: Timestamp
+}
+
+/**
+ * The safe point that the servers of a table share: one row, which every server reads again and again. What is below it is refused
+ * at once where it was raised, and elsewhere as soon as the row is read there. A server whose copy is older than 30 s reads the row
+ * before it goes on. So what has stood in the row for 60 s is known to whoever acts. Each server measures both times by its own
+ * clock, from what it has seen itself: README.md in this folder has the argument.
+ */
+export class SafePoint {
+  readonly #table: Table
+  readonly #clock: Pick<Clock, 'elapsedMs'>
+  readonly #source: Pick<TimestampSource, 'next'>
+  readonly #key = rowKeyOfSystem('safe-point')
+  readonly #settledMs: number | undefined
+  readonly #restored: () => Timestamp
+  readonly #closed = new AbortController()
+  #record: SafePointRecord = { safePoint: 0, cleared: 0, secondMs: undefined }
+  /** When the read of the newest copy began, by either clock of this process. */
+  #readAt: { readonly elapsedMs: number; readonly wallMs: number } | undefined
+  /** Oldest first; the first one is as old as `settledMs` asks, if any is. */
+  #readings: readonly Reading[] = []
+  #refreshing: Promise<void> | undefined
+  #timer: NodeJS.Timeout | undefined
+
+  constructor({ table, clock, source, settledMs, restored = () => 0 }: SafePointOptions) {
+    this.#restored = restored
+    this.#table = table
+    this.#clock = clock
+    this.#source = source
+    this.#settledMs = settledMs
+  }
+
+  /** Transactions and reads below it are refused. */
+  get value(): Timestamp {
+    return Math.max(this.#record.safePoint, this.#restored())
+  }
+
+  /** No lock of a transaction below it counts any more, and what no reader at or above it sees may be removed. */
+  get cleared(): Timestamp {
+    return this.#record.cleared
+  }
+
+  /** The highest `cleared` that every server knows. */
+  get clearedForAll(): Timestamp {
+    return this.#settled()?.cleared ?? 0
+  }
+
+  /** A second of this protocol. */
+  get secondMs(): number {
+    return this.#record.secondMs ?? SECOND_MS
+  }
+
+  /** Reads the row, and again every second. @throws KvError `storage_unavailable` */
+  async start(): Promise<void> {
+    await this.#refresh()
+    const poll = (): void => {
+      this.#timer = setTimeout(() => {
+        void this.#refresh()
+          .catch(() => {}) // Whoever needs a newer copy reads the row then.
+          .then(() => {
+            if (!this.#closed.signal.aborted) poll()
+          })
+      }, POLL_S * this.secondMs)
+      this.#timer.unref()
+    }
+    if (!this.#closed.signal.aborted) poll()
+  }
+
+  /**
+   * To be awaited after rows were read, and before anything is concluded from them.
+   * @returns undefined when the copy is young enough.
+   * @throws KvError `storage_unavailable` when the row can not be read.
+   */
+  fresh(): undefined | Promise<void> {
+    const at = this.#readAt
+    if (at === undefined) return this.#refresh()
+    // The monotonic clock may stand still while the machine is suspended, and the wall clock may be set: either one counts.
+    const ageMs = Math.max(this.#clock.elapsedMs() - at.elapsedMs, Math.abs(Date.now() - at.wallMs))
+    return ageMs > STALE_S * this.secondMs ? this.#refresh() : undefined
+  }
+
+  /**
+   * Raises the safe point, and waits until every server knows.
+   * @param wanted counts as the newest timestamp where it is above that.
+   * @returns the safe point in force.
+   * @param signal ends the wait.
+   * @throws KvError `storage_unavailable`
+   */
+  async raise(wanted: Timestamp, signal?: AbortSignal): Promise<Timestamp> {
+    const safePoint = Math.min(wanted, await this.#source.next())
+    await this.#swap((record) => (record.safePoint >= safePoint ? undefined : { ...record, safePoint }))
+    await this.#untilSettled(safePoint, signal)
+    return this.value
+  }
+
+  /** To be called when all locks below `safePoint`, which was raised before, are resolved. */
+  async clear(safePoint: Timestamp): Promise<void> {
+    const cleared = Math.min(safePoint, this.#settled()?.safePoint ?? 0)
+    await this.#swap((record) => (record.cleared >= cleared ? undefined : { ...record, cleared }))
+  }
+
+  close(): void {
+    clearTimeout(this.#timer)
+    this.#closed.abort(new KvError('storage_unavailable', 'the store is closed', {}))
+  }
+
+  async #untilSettled(safePoint: Timestamp, signal?: AbortSignal): Promise<void> {
+    const until = AbortSignal.any([this.#closed.signal, ...(signal === undefined ? [] : [signal])])
+    while (!signal?.aborted) {
+      this.#closed.signal.throwIfAborted()
+      if ((this.#settled()?.safePoint ?? 0) >= safePoint) return
+      const seen = this.#readings.find((reading) => reading.safePoint >= safePoint) as Reading
+      await sleep(Math.max(1, seen.atMs + this.#settledAfterMs - this.#clock.elapsedMs()), until).catch(() => {})
+    }
+  }
+
+  get #settledAfterMs(): number {
+    return this.#settledMs ?? SETTLED_S * this.secondMs
+  }
+
+  /** The newest reading that is old enough. */
+  #settled(): Reading | undefined {
+    const latestMs = this.#clock.elapsedMs() - this.#settledAfterMs
+    return this.#readings.findLast(({ atMs }) => atMs <= latestMs)
+  }
+
+  #refresh(): Promise<void> {
+    this.#refreshing ??= this.#read()
+      .then(() => {})
+      .finally(() => {
+        this.#refreshing = undefined
+      })
+    return this.#refreshing
+  }
+
+  /** @returns what stands in the row. */
+  async #read(): Promise<Buffer | undefined> {
+    const began = { elapsedMs: this.#clock.elapsedMs(), wallMs: Date.now() }
+    const bytes = await recordAt(this.#table, this.#key)
+    if (bytes !== undefined) this.#note(decodeSafePoint(bytes))
+    // Of two reads that overlap the earlier one may end last.
+    if (this.#readAt === undefined || began.elapsedMs >= this.#readAt.elapsedMs) this.#readAt = began
+    return bytes
+  }
+
+  /** Both values only rise. */
+  #note({ safePoint, cleared, secondMs }: SafePointRecord): void {
+    this.#record = {
+      safePoint: Math.max(safePoint, this.#record.safePoint),
+      cleared: Math.max(cleared, this.#record.cleared),
+      secondMs,
+    }
+    const last = this.#readings.at(-1)
+    const { safePoint: newest, cleared: newestCleared } = this.#record
+    if (last !== undefined && last.safePoint >= newest && last.cleared >= newestCleared) return
+    const settled = this.#settled()
+    const kept = settled === undefined ? this.#readings : this.#readings.slice(this.#readings.indexOf(settled))
+    this.#readings = [...kept, { atMs: this.#clock.elapsedMs(), safePoint: newest, cleared: newestCleared }]
+  }
+
+  /** @param next undefined: the row says it already. */
+  async #swap(next: (record: SafePointRecord) => SafePointRecord | undefined): Promise<void> {
+    const backoff = new Backoff(10, 500)
+    for (let tries = 1; ; tries++) {
+      const bytes = await this.#read()
+      const wanted = next(
+        bytes === undefined ? { safePoint: 0, cleared: 0, secondMs: undefined } : decodeSafePoint(bytes),
+      )
+      if (wanted === undefined) return
+      const expected = { family: 'o', qualifier: RECORD, value: bytes } as const
+      const value = encodeSafePoint(wanted)
+      const changed = await this.#table.change(this.#key, expected, [{ family: 'o', qualifier: RECORD, value }])
+      if (changed === 'done') return this.#note(wanted)
+      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'the safe point can not be raised', {})
+      await backoff.wait()
+    }
+  }
+}

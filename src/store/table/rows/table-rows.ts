@@ -1,0 +1,402 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import { StoreMeters } from '../../../meters/store-meters.js'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import type { PrewriteRequest } from '../../../percolator/api.js'
+import type { Lock } from '../../../percolator/lock.js'
+import { type HistoryDepth, type Mutation, sameKey } from '../../../percolator/row.js'
+import type { WriteRecord } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { AttachedKeys } from '../../attached-keys.js'
+import { type ReachGuard, reachGuard } from '../../calls/reach-guard.js'
+import type { Change, Decided, Decision, RecordReads, RowAccess } from '../../calls/row-access.js'
+import { HeldLeases } from '../../held-leases.js'
+import { Latches } from '../../latches.js'
+import type { Observed } from '../../observed.js'
+import { decodeCells, LOCK_COLUMN } from '../layout/layout.js'
+import { keyOfRow } from '../layout/row-keys.js'
+import type { TableScan } from '../layout/table-scan.js'
+import type { CellSources } from '../observers/cell-sources.js'
+import type { Hints } from '../observers/hints.js'
+import { ContendedKeys } from './contended-keys.js'
+import { type KnownRow, viewOf } from './known-row.js'
+import type { RowTable } from './row-table.js'
+import type { SafePoint } from './safe-point.js'
+
+/** Values up to this many bytes travel in the lock and the write record, because a read of a longer one is a second call. */
+const SHORT_VALUE_BYTES_MAX = 4096
+/** Of one request, changed at the same time. More calls would wait in the client until their time is over. */
+const ROWS_AT_ONCE = 64
+/** How long a change is decided anew when others keep changing its rows. */
+const CONTENDED_MS_MAX = 10_000
+
+/** A row of a change in hand. */
+interface Held {
+  /** undefined: it has to be read. */
+  row: KnownRow | undefined
+  /** It is from the cache, so nothing may rest on it but a conditional mutation. */
+  isGuess: boolean
+  /** What this change has written, in the order of its writing, and the row as it stood before the first of them. */
+  landed: { readonly before: KnownRow; readonly mutations: readonly Mutation[] } | undefined
+}
+
+/**
+ * Rows on Bigtable. A change reads rows, decides, and writes each row if it is still as it was read. There is no moment at
+ * which all rows of a change are written, so the row of the primary goes first wherever a transaction ends.
+ */
+export class TableRows implements RowAccess {
+  readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
+  /** Nothing here calculates commit timestamps, so nobody has to know the reads of all processes. */
+  readonly maxTs = 0
+  readonly removalTs = 0
+  readonly resolvedTs = 0
+  readonly passedTs = 0
+  readonly isWrittenAhead = false
+  readonly meters = new StoreMeters()
+  /** Keep requests of this process from losing races against each other. */
+  readonly latches = new Latches(this.meters.latchWaits)
+  readonly observed: Observed
+  readonly leases = new HeldLeases()
+  readonly attached = new AttachedKeys()
+  readonly records: RecordReads
+  /** Called when this process has removed the lock of a key. */
+  onUnlock: (key: Uint8Array) => void = () => {}
+  readonly #contended = new ContendedKeys()
+  readonly #table: RowTable
+  readonly #scan: TableScan
+  readonly #source: TimestampSource
+  readonly #safePoint: SafePoint
+  readonly #hints: Hints
+
+  constructor(
+    table: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    safePoint: SafePoint,
+    { records, observed, hints }: Omit<CellSources, 'registrations'>,
+  ) {
+    this.#safePoint = safePoint
+    this.#table = table
+    this.#scan = scan
+    this.#source = source
+    this.records = records
+    this.observed = observed
+    this.#hints = hints
+  }
+
+  get safePoint(): Timestamp {
+    return this.#safePoint.value
+  }
+  get clearedTs(): Timestamp {
+    return this.#safePoint.cleared
+  }
+  get lastTs(): Timestamp {
+    return this.#source.last
+  }
+  clock(): Timestamp {
+    return this.#source.clock()
+  }
+  now(): Timestamp {
+    return this.#source.now()
+  }
+  /** Jumps of one process' clock say nothing of the timestamps of others. */
+  jumpedSince(): number {
+    return 0
+  }
+  nextTs(): Timestamp | Promise<Timestamp> {
+    return this.#source.next()
+  }
+  observe(ts: Timestamp): undefined | Promise<void> {
+    return this.#source.observe(ts)
+  }
+  /** commit_ts is taken after all locks stand, so it is above every timestamp that a reader has observed. */
+  observeRead(ts: Timestamp): undefined | Promise<void> {
+    return this.#source.observe(ts)
+  }
+  resolve(): Timestamp {
+    return this.resolvedTs
+  }
+
+  async historyOf(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth = 'txn'): Promise<readonly WriteRecord[]> {
+    const [row] = await this.#table.read([key], depth, startTs)
+    return row?.writes ?? []
+  }
+
+  /** start_ts of the locks on these keys, as they stand in the table. */
+  async holdersOf(keys: readonly Uint8Array[]): Promise<(Timestamp | undefined)[]> {
+    const rows = await this.#table.read(keys, 'none', 0)
+    return rows.map(({ lock }) => lock?.startTs)
+  }
+
+  async lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>> {
+    const found = new Map<Timestamp, Uint8Array[]>()
+    for await (const rows of this.#scan.pages({}, [LOCK_COLUMN]))
+      for (const { key, cells } of rows) {
+        const { lock } = decodeCells(cells)
+        if (lock === undefined || !txns.has(lock.startTs)) continue
+        const keys = found.get(lock.startTs)
+        if (keys === undefined) found.set(lock.startTs, [keyOfRow(key)])
+        else keys.push(keyOfRow(key))
+      }
+    return found
+  }
+
+  update<T>(change: Change<T>): Promise<T> {
+    if (change.preparation !== undefined)
+      throw new KvError('invalid_argument', 'riders need one-phase commit, which Bigtable has not', { field: 'riders' })
+    if (change.isExclusive) return this.#update(change)
+    return this.latches.hold(change.keys.map(keyText), () => this.#update(change))
+  }
+
+  async #update<T>(change: Change<T>): Promise<T> {
+    const { keys, startTs, depthTs = startTs, readTs, reaches } = change
+    if (readTs !== undefined) await this.observeRead(readTs)
+    const depth = deepest(change)
+    const held: Held[] = keys.map((key) => {
+      const row = this.#table.guess(key, depth, depthTs)
+      return { row, isGuess: row !== undefined, landed: undefined }
+    })
+    const deadlineMs = performance.now() + CONTENDED_MS_MAX
+    const backoff = new Backoff(2, 200)
+    let isRepeat = false
+    for (;;) {
+      const rows = await this.#complete(keys, held, depth, depthTs)
+      const guard = reaches && (await this.#guardOf(change, rows))
+      // Only after the reads, whatever has passed since: what a collection has taken of the rows is below this safe point.
+      const refreshed = this.#safePoint.fresh()
+      if (refreshed !== undefined) await refreshed
+      const decision = decided(change, rows, isRepeat)
+      if (!decision.ok) {
+        if (forgetGuesses(held, () => true)) continue
+        for (const { key, lock } of rows) if (lock !== undefined && lock.startTs !== startTs) this.#contended.add(key)
+        await this.#takeBack(held)
+        throw decision.error
+      }
+      const toWrite = this.#writesOf(change, decision, held, guard)
+      // A row that stays as it is has to be as the decision saw it, too.
+      if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
+      const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
+      const depthOfMarks = change.markDepth ?? 0
+      const marking = markingKeys(decision.onePc)
+      this.#hints.requireFew(marking)
+      // At each try, so that the locks stand while the hints are written.
+      const hinting = this.#hints.ofCommits(decision.mutations, depthOfMarks)
+      if (hinting !== undefined) await hinting
+      const parts =
+        first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
+      let isWhole = true
+      for (const part of parts) {
+        const outcome = await this.#write(part, toWrite, held)
+        isRepeat ||= outcome.hasLanded || outcome.wasUncertain
+        isWhole = outcome.isWhole
+        if (!isWhole) break
+      }
+      if (isWhole) {
+        // Also where the locks stood already: whoever wrote them may have died before the hints.
+        if (marking.length > 0)
+          await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: depthOfMarks })
+        this.#hints.committed(decision.mutations)
+        await decision.observed
+        return decision.value
+      }
+      if (performance.now() > deadlineMs) {
+        await this.#takeBack(held)
+        throw new KvError('overloaded', 'too many others change the same keys', {})
+      }
+      await backoff.wait()
+    }
+  }
+
+  /** Reads the rows that are not at hand. */
+  async #complete(
+    keys: readonly Uint8Array[],
+    held: readonly Held[],
+    depth: HistoryDepth,
+    ts: Timestamp,
+  ): Promise<KnownRow[]> {
+    const missing = held.flatMap(({ row }, i) => (row === undefined ? [i] : []))
+    if (missing.length > 0) {
+      const read = await this.#table.read(
+        missing.map((i) => keys[i] as Uint8Array),
+        depth,
+        ts,
+      )
+      for (const [at, i] of missing.entries()) {
+        const one = held[i] as Held
+        one.row = read[at] as KnownRow
+        one.isGuess = false
+      }
+    }
+    return held.map(({ row }) => row as KnownRow)
+  }
+
+  /** @throws KvError `forbidden` */
+  #writesOf<T>(
+    { startTs, keys }: Change<T>,
+    { mutations, onePc }: Decided<T>,
+    held: readonly Held[],
+    guard: ReachGuard | undefined,
+  ): Map<number, readonly Mutation[]> {
+    guard?.(
+      mutations,
+      held.map(({ row }) => viewOf(row as KnownRow)),
+    )
+    const toWrite = new Map<number, Mutation[]>()
+    const indexOf = new Map(keys.map((key, i) => [keyText(key), i]))
+    for (const mutation of mutations) {
+      const i = indexOf.get(keyText(mutation.key)) as number
+      const group = toWrite.get(i)
+      if (group === undefined) toWrite.set(i, [mutation])
+      else group.push(mutation)
+    }
+    // A lock of an earlier copy of this prewrite gets a new revision, so that the copy cannot take it back any more.
+    if (onePc !== undefined)
+      for (const [i, { row, landed }] of held.entries())
+        if (row?.lock?.startTs === startTs && landed === undefined && !toWrite.has(i)) toWrite.set(i, [])
+    return toWrite
+  }
+
+  /**
+   * The row that is to be locked before the others: transactions of several servers that want the same rows would otherwise each lock
+   * some of them, and none would get all.
+   */
+  #contendedOf(rows: readonly KnownRow[], toWrite: ReadonlyMap<number, readonly Mutation[]>): number | undefined {
+    const locked = [...toWrite].flatMap(([i, mutations]) =>
+      mutations.some(({ type }) => type === 'put-lock') ? [i] : [],
+    )
+    if (locked.length < 2) return undefined
+    const at = this.#contended.smallestOf(locked.map((i) => (rows[i] as KnownRow).key))
+    return at === undefined ? undefined : locked[at]
+  }
+
+  async #write(
+    part: readonly number[],
+    toWrite: ReadonlyMap<number, readonly Mutation[]>,
+    held: readonly Held[],
+  ): Promise<{ readonly isWhole: boolean; readonly hasLanded: boolean; readonly wasUncertain: boolean }> {
+    let [isWhole, hasLanded, wasUncertain] = [true, false, false]
+    for (let from = 0; from < part.length; from += ROWS_AT_ONCE) {
+      const some = part.slice(from, from + ROWS_AT_ONCE)
+      const settled = await Promise.allSettled(
+        some.map(async (i) => {
+          const one = held[i] as Held
+          const before = one.row as KnownRow
+          const mutations = toWrite.get(i) ?? []
+          const wasGuess = one.isGuess
+          one.row = undefined
+          const changed = await this.#table.change(before, mutations)
+          wasUncertain ||= changed.wasUncertain
+          if (changed.row === undefined) {
+            isWhole = false
+            if (wasGuess) this.#table.counts.lostGuesses++
+            else this.#contended.add(before.key)
+            return
+          }
+          hasLanded = true
+          one.row = changed.row
+          one.isGuess = false
+          const { landed } = one
+          one.landed = { before: landed?.before ?? before, mutations: [...(landed?.mutations ?? []), ...mutations] }
+          if (before.lock !== undefined && changed.row.lock === undefined) this.onUnlock(before.key)
+        }),
+      )
+      const failed = settled.find((each) => each.status === 'rejected')
+      if (failed !== undefined) throw failed.reason
+    }
+    return { isWhole, hasLanded, wasUncertain }
+  }
+
+  /**
+   * Restores the locks of rows that a refused request has changed. What somebody else has changed since stays.
+   * @throws KvError `storage_unavailable` when some of them may still stand, which the transaction has to roll back then.
+   */
+  async #takeBack(held: readonly Held[]): Promise<void> {
+    let isWhole = held.every(({ row, landed }) => row !== undefined || landed === undefined)
+    const all = held.filter(({ row, landed }) => row !== undefined && landed !== undefined)
+    for (let from = 0; from < all.length; from += ROWS_AT_ONCE) {
+      const settled = await Promise.allSettled(
+        all.slice(from, from + ROWS_AT_ONCE).map(async ({ row, landed }) => {
+          if (row === undefined || landed === undefined) return true
+          const { before, mutations } = landed
+          if (!mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')) return true
+          const { key } = row
+          const undone: Mutation[] = [
+            before.lock === undefined ? { type: 'delete-lock', key } : { type: 'put-lock', key, lock: before.lock },
+          ]
+          for (const mutation of mutations)
+            if (mutation.type === 'put-value') undone.push({ type: 'delete-value', key, startTs: mutation.startTs })
+          return (await this.#table.change(row, undone)).row !== undefined
+        }),
+      )
+      isWhole &&= settled.every((each) => each.status === 'fulfilled' && each.value)
+    }
+    if (!isWhole) throw new KvError('storage_unavailable', 'locks of a refused request may still stand', {})
+  }
+
+  async #guardOf<T>({ startTs, reaches, keys }: Change<T>, rows: readonly KnownRow[]): Promise<ReachGuard | undefined> {
+    if (reaches === undefined) return undefined
+    const known = new Map(rows.map((row) => [keyText(row.key), row]))
+    const primaries = new Map<string, Uint8Array>()
+    for (const { lock } of rows)
+      if (lock?.startTs === startTs && !known.has(keyText(lock.primary)))
+        primaries.set(keyText(lock.primary), lock.primary)
+    for (const row of await this.#table.read([...primaries.values()], 'txn', startTs)) known.set(keyText(row.key), row)
+    const lockOf = (key: Uint8Array): Lock | undefined => known.get(keyText(key))?.lock
+    const historyOf = (key: Uint8Array) => this.historyOf(key, startTs)
+    return reachGuard({ lockOf, historyOf }, keys, startTs, reaches)
+  }
+}
+
+/** A refusal that is thrown may rest on a guess as well. */
+function decided<T>({ decide }: Change<T>, rows: readonly KnownRow[], isRepeat: boolean): Decision<T> {
+  try {
+    return decide(rows.map(viewOf), isRepeat)
+  } catch (error) {
+    if (error instanceof KvError) return { ok: false, error }
+    throw error
+  }
+}
+
+/** Of the keys that a prewrite is going to change. */
+function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[] {
+  if (request === undefined) return []
+  const marking = request.mutations.filter(({ op }) => op === 'put' || op === 'insert' || op === 'delete')
+  return marking.map(({ key }) => key)
+}
+
+const DEPTHS: readonly HistoryDepth[] = ['none', 'since', 'txn', 'data', 'all']
+
+/** The depth that serves all keys of a change, whatever their locks are. */
+function deepest<T>({ keys, depth }: Change<T>): HistoryDepth {
+  if (typeof depth === 'string') return depth
+  let deepest = 0
+  for (let i = 0; i < keys.length; i++) deepest = Math.max(deepest, DEPTHS.indexOf(depth(i, undefined)))
+  return DEPTHS[deepest] as HistoryDepth
+}
+
+/** @returns whether there were guesses to forget. */
+function forgetGuesses(held: readonly Held[], isMeant: (one: Held, i: number) => boolean): boolean {
+  let hasForgotten = false
+  for (const [i, one] of held.entries()) {
+    if (!one.isGuess || !isMeant(one, i)) continue
+    one.row = undefined
+    one.isGuess = false
+    hasForgotten = true
+  }
+  return hasForgotten
+}
+
+/** The row whose change ends the transaction for all others. */
+function primaryOf(
+  rows: readonly KnownRow[],
+  toWrite: ReadonlyMap<number, readonly Mutation[]>,
+  startTs: Timestamp,
+): number | undefined {
+  for (const [i, mutations] of toWrite) {
+    const { key, lock } = rows[i] as KnownRow
+    const isPrimary = lock?.startTs === startTs && sameKey(lock.primary, key)
+    if (isPrimary && mutations.some(({ type }) => type === 'delete-lock' || type === 'put-write')) return i
+  }
+  return undefined
+}

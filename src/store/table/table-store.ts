@@ -1,0 +1,305 @@
+import { LockResolver } from '../../coordinator/lock-resolver.js'
+import { KvError } from '../../errors/kv-error.js'
+import type { WaitForEntry } from '../../errors/registry.js'
+import type { Clock } from '../../oracle/clock.js'
+import type { OracleState } from '../../oracle/oracle.js'
+import type { TimestampSource } from '../../oracle/timestamp-source.js'
+import type { PrewriteRequest } from '../../percolator/api.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { AnswerBudget } from '../answer-budget.js'
+import { CellCalls } from '../calls/cell-calls.js'
+import { endTransactionsIn } from '../calls/end-transactions.js'
+import { WriteCalls } from '../calls/write-calls.js'
+import type { Cells } from '../cells.js'
+import { exclusiveLatches } from '../claim.js'
+import { ConsumerMoves } from '../consumers.js'
+import type { HeldLeases } from '../held-leases.js'
+import { Latches } from '../latches.js'
+import { Observed } from '../observed.js'
+import type { SharedParts, Store, StoreFigures, Traits, Upkeep } from '../store.js'
+import type { SystemRecords } from '../system-records.js'
+import type { TimeSource } from '../time-source.js'
+import type { Table } from './layout/table.js'
+import { TableScan } from './layout/table-scan.js'
+import { CellRows } from './observers/cell-rows.js'
+import { Hints } from './observers/hints.js'
+import { Registrations } from './observers/registrations.js'
+import { AttachingKeys } from './records/attaching-keys.js'
+import { SystemRows } from './records/system-rows.js'
+import { GuardedTable } from './restore/guarded-table.js'
+import { TableRestoration } from './restore/restoration.js'
+import { RestoreWatch } from './restore/restore-watch.js'
+import { Collection } from './rows/collection.js'
+import { Reads } from './rows/reads.js'
+import { RowCache } from './rows/row-cache.js'
+import { RowTable } from './rows/row-table.js'
+import { SafePoint } from './rows/safe-point.js'
+import { TableRows } from './rows/table-rows.js'
+import { TableTime } from './table-time.js'
+import { DeadLocks } from './waits/dead-locks.js'
+import { KeyPolling } from './waits/key-polling.js'
+import { PollingLocks } from './waits/polling-locks.js'
+import { WaitGraph } from './waits/wait-graph.js'
+import { WaitReports } from './waits/wait-reports.js'
+
+/** @internal */
+export const TABLE_TRAITS: Traits = {
+  onePhaseCommit: false,
+  asyncCommit: false,
+  atomicRequests: false,
+  deadlocks: 'detected',
+  restore: true,
+  compact: false,
+  lockCount: false,
+  changes: false,
+  collection: true,
+}
+
+/** A third of it is the age at which a server reads the registrations again. */
+const REGISTERING_MS = 4000
+
+/** Where timestamps come from, as far as the store needs it. */
+export interface SharedOracle extends TimestampSource {
+  readonly state: OracleState
+  /** See `Oracle.nextForClient`. */
+  nextForClient(count: number): Promise<Timestamp>
+}
+
+export interface TableStoreOptions {
+  readonly table: Table
+  readonly oracle: SharedOracle
+  readonly clock: Clock
+  readonly answers: AnswerBudget
+  /** The same for all processes on the table. */
+  readonly cursorSecret: Uint8Array
+  /** Of rows that are guessed rather than read. */
+  readonly cacheBytesMax: number
+  /** Default: for one process alone. */
+  readonly waits?: WaitReports | undefined
+  /** See `SafePointOptions`. */
+  readonly settledMs?: number | undefined
+  /** Default: one that looks when it is asked. */
+  readonly restores?: RestoreWatch | undefined
+  /** The same for all processes on the table. Default 4000: see `SharedCells.registeringMs`. */
+  readonly registeringMs?: number | undefined
+  readonly onClose?: (() => void) | undefined
+}
+
+/**
+ * Percolator on a table of Cloud Bigtable that many processes share. A commit takes two phases, whatever its size; readers finish
+ * the commits of processes that have died.
+ */
+export class TableStore implements Store {
+  readonly name = 'bigtable'
+  readonly traits = TABLE_TRAITS
+  readonly time: TimeSource
+  readonly upkeep: Upkeep
+  readonly figures: StoreFigures
+  readonly locks = undefined
+  readonly files = undefined
+  /** No process sees all commits. */
+  readonly log = undefined
+  readonly isWrittenAhead = false
+  readonly cells: Cells
+  readonly shared: SharedParts
+  readonly attachments = undefined
+  readonly consumers = new ConsumerMoves()
+  readonly system: SystemRecords
+  readonly answers: AnswerBudget
+  readonly cursorSecret: Uint8Array
+  readonly #table: Table
+  readonly #oracle: SharedOracle
+  readonly #scan: TableScan
+  readonly #safePoint: SafePoint
+  readonly #rows: TableRows
+  readonly #reads: Reads
+  readonly attaching: AttachingKeys
+  readonly #collection: Collection
+  readonly #calls: WriteCalls
+  readonly #pessimistic: PollingLocks
+  readonly #dead = new DeadLocks({ resolver: new LockResolver(this), now: () => this.now() })
+  readonly #polling: KeyPolling
+  readonly #waits: WaitReports
+  readonly #restores: RestoreWatch
+  /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
+  readonly #claims = new Latches()
+  readonly #onClose: () => void
+
+  constructor(options: TableStoreOptions) {
+    const { oracle, clock, answers, cacheBytesMax, waits = ownWaits(), registeringMs = REGISTERING_MS } = options
+    this.#waits = waits
+    this.#onClose = options.onClose ?? (() => {})
+    const restores = options.restores ?? new RestoreWatch(options.table)
+    const table = new GuardedTable(options.table, restores)
+    this.#table = table
+    this.#restores = restores
+    this.#oracle = oracle
+    this.time = new TableTime(oracle, clock)
+    this.answers = answers
+    this.cursorSecret = options.cursorSecret
+    this.#scan = new TableScan(table)
+    this.#polling = new KeyPolling(table, this.#dead)
+    this.#safePoint = new SafePoint({
+      ...{ table, clock, source: oracle, settledMs: options.settledMs },
+      restored: () => restores.safePoint,
+    })
+    const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
+    const system = new SystemRows(table, this.#scan, this.#claims)
+    this.system = system
+    const observed = new Observed()
+    const registrations = new Registrations(observed, registeringMs)
+    const hints = new Hints(table, observed, registrations)
+    const cellSources = { records: system, observed, registrations, hints }
+    this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, cellSources)
+    const sharedCells = new CellRows(table, oracle, cellSources)
+    this.attaching = new AttachingKeys(system, this.#rows.leases, rowTable)
+    this.shared = { cells: sharedCells, records: system, attachedFences: () => this.attaching.fences() }
+    this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
+    this.#collection = new Collection(table, rowTable, this.#scan, this.#safePoint, {
+      refresh: () => sharedCells.refresh(),
+      at: (key) => observed.at(key),
+    })
+    this.#calls = new WriteCalls(this.#rows, this.validateReads)
+    this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
+    const restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
+    this.cells = new CellCalls(this.#rows, system)
+    const collection = this.#collection
+    this.upkeep = {
+      probe: () => restores.peek() === undefined, // Whether Bigtable answers shows at the next call.
+      fault: undefined,
+      isTold: () => false,
+      get restoring() {
+        return restores.peek()
+      },
+      raiseSafePoint: (safePoint, signal) => collection.raiseSafePoint(safePoint, signal),
+      collect: (safePoint, pace) => collection.collect(safePoint, pace),
+      restore: (source, blocks, isAnew) => restoration.restore(source, blocks, isAnew),
+    }
+    const pessimistic = this.#pessimistic
+    this.figures = {
+      meters: this.#rows.meters,
+      get oracle() {
+        return oracle.state
+      },
+      get waiting() {
+        return pessimistic.waiting
+      },
+      /** Calls in flight stand for batches. */
+      get writeQueue() {
+        const { calls, bytes } = table.inFlight
+        return { batches: calls, bytes }
+      },
+      cacheBytes: undefined,
+      get tableCalls() {
+        return { calls: table.calls, ...rowTable.counts }
+      },
+    }
+  }
+
+  /** Reads the safe point again and again from now on. Without it, the row is read when it is needed. */
+  start(): Promise<void> {
+    return this.#safePoint.start()
+  }
+
+  get safePoint(): Timestamp {
+    return this.#safePoint.value
+  }
+  get leases(): HeldLeases {
+    return this.#rows.leases
+  }
+  /** Those of this process. */
+  lockWaits(limit: number): readonly WaitForEntry[] {
+    return this.#waits.waits(limit)
+  }
+  now(): Timestamp {
+    return this.#oracle.now()
+  }
+  tso(count: number): Timestamp | Promise<Timestamp> {
+    const looking = this.#restores.requireRestored()
+    return looking === undefined ? this.#oracle.next(count) : looking.then(() => this.#oracle.next(count))
+  }
+  async tsoForClient(count: number): Promise<Timestamp> {
+    await this.#restores.requireRestored()
+    return this.#oracle.nextForClient(count)
+  }
+  readTs(): Timestamp | Promise<Timestamp> {
+    return this.tso(1)
+  }
+  async newestAhead(): Promise<Timestamp> {
+    return 0
+  }
+
+  known(): undefined {
+    return undefined
+  }
+  exclusiveNow(): boolean {
+    return false
+  }
+  readonly watchKeys: Store['watchKeys'] = (watcher) => this.#polling.watch(watcher)
+  readonly get: Store['get'] = (request) => this.#reads.get(request)
+  readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
+  readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
+  readonly scanLock: Store['scanLock'] = (request, lease) => this.#reads.scanLock(request, lease)
+  readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#reads.mvccGetByKey(request)
+  readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#reads.mvccGetByStartTs(request)
+  readonly validateReads: Store['validateReads'] = async (request) => {
+    const { leases = [], commitTs } = request
+    if (leases.length > 0) await this.leases.require(leases, commitTs)
+    await this.#reads.validateReads(request)
+  }
+
+  /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
+  readonly prewrite: Store['prewrite'] = async (request, beside) => {
+    const prewrite = () => this.#calls.prewrite(inTwoPhases(request), beside)
+    const attaches = request.riders?.judgedAtCommit && request.mutations.some(({ leaseFence }) => leaseFence)
+    return attaches ? this.attaching.around(request, prewrite) : prewrite()
+  }
+  readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
+  readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
+  readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
+  readonly checkTxnStatus: Store['checkTxnStatus'] = (request) => this.#calls.checkTxnStatus(request)
+  readonly checkSecondaryLocks: Store['checkSecondaryLocks'] = (request) => this.#calls.checkSecondaryLocks(request)
+  readonly txnHeartBeat: Store['txnHeartBeat'] = (request) => this.#calls.txnHeartBeat(request)
+  readonly resolveLock: Store['resolveLock'] = (request) => this.#calls.resolveLock(request)
+  readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
+  readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
+
+  readonly exclusive: Store['exclusive'] = (claim, body) =>
+    this.#claims.hold(exclusiveLatches(claim), () => body(this.prewrite), claim.read)
+
+  readonly deleteRange: Store['deleteRange'] = async (range) => {
+    const ts = await this.tso(1) // Whoever locks from now on commits above it.
+    await endTransactionsIn(this, range)
+    await this.#collection.deleteRange(range, ts, () => this.#oracle.last)
+  }
+
+  async close(): Promise<void> {
+    this.#pessimistic.close()
+    this.#dead.close()
+    this.#polling.close()
+    this.#safePoint.close()
+    this.#restores.close()
+    await this.#oracle.close()
+    this.#onClose()
+    await this.#table.close()
+  }
+}
+
+function ownWaits(): WaitReports {
+  const graph = new WaitGraph()
+  return new WaitReports({ tell: async (report) => graph.report('', report) })
+}
+
+function inTwoPhases({
+  tryOnePc,
+  useAsyncCommit,
+  secondaries,
+  reads,
+  riders,
+  ...request
+}: PrewriteRequest): PrewriteRequest {
+  if (riders === undefined) return request
+  if (!riders.judgedAtCommit)
+    throw new KvError('not_supported', 'riders need one-phase commit, which the store bigtable has not', {})
+  return { ...request, riders }
+}

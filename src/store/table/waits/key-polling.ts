@@ -1,0 +1,102 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { sleep } from '../../../event-loop/sleep.js'
+import { decodeLock } from '../../../percolator/codec/lock.js'
+import { lockInfo } from '../../../percolator/lock-info.js'
+import type { KeyWatcher } from '../../change-log.js'
+import { LOCK_COLUMN, REVISION_COLUMN } from '../layout/layout.js'
+import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
+import type { Family, Table } from '../layout/table.js'
+import type { DeadLocks } from './dead-locks.js'
+
+/** From the end of one look to the next. */
+const POLL_MS = 500
+/** Rows of one call. */
+const ROWS_AT_A_TIME = 1000
+const ABSENT = ''
+
+/**
+ * Looks now and then whether rows have changed, because no process sees the commits of all. A row that anybody has changed has
+ * another revision: 16 bytes per key and look. A lock is seen too, whether or not reads pass it, and ended when it is dead.
+ */
+export class KeyPolling {
+  readonly #table: Pick<Table, 'rows'>
+  readonly #dead: Pick<DeadLocks, 'met'>
+  readonly #closed = new AbortController()
+
+  constructor(table: Pick<Table, 'rows'>, dead: Pick<DeadLocks, 'met'>) {
+    this.#table = table
+    this.#dead = dead
+  }
+
+  /** Tells of each key once after it was named first, and then whenever its row has changed. @returns ends it. */
+  watch(watcher: Pick<KeyWatcher, 'keys' | 'changed'>): () => void {
+    const end = new AbortController()
+    void this.#watch(watcher, AbortSignal.any([end.signal, this.#closed.signal]))
+    return () => end.abort()
+  }
+
+  close(): void {
+    this.#closed.abort()
+  }
+
+  async #watch(watcher: Pick<KeyWatcher, 'keys' | 'changed'>, signal: AbortSignal): Promise<void> {
+    let known: ReadonlyMap<string, string> = new Map()
+    for (;;) {
+      try {
+        await sleep(POLL_MS, signal)
+      } catch {
+        return
+      }
+      known = await this.#look(watcher, known, signal)
+    }
+  }
+
+  async #look(
+    watcher: Pick<KeyWatcher, 'keys' | 'changed'>,
+    known: ReadonlyMap<string, string>,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<string, string>> {
+    const keys = [...watcher.keys()]
+    const seen = new Map<string, string>()
+    for (let from = 0; from < keys.length; from += ROWS_AT_A_TIME) {
+      const some = keys.slice(from, from + ROWS_AT_A_TIME)
+      const revisions = await this.#revisionsOf(some)
+      if (signal.aborted) return seen
+      for (const key of some) {
+        const text = keyText(key)
+        const before = known.get(text)
+        // Bigtable is away: the next look tells.
+        const now = revisions === undefined ? before : (revisions.get(keyText(rowKeyOf(key))) ?? ABSENT)
+        if (now === undefined) continue
+        seen.set(text, now)
+        if (now !== before) watcher.changed(key)
+      }
+    }
+    return seen
+  }
+
+  #meet(key: Uint8Array, lock: Buffer | undefined): void {
+    if (lock === undefined) return
+    try {
+      this.#dead.met(lockInfo(key, decodeLock(lock)))
+    } catch {
+      // It is damaged. Whoever reads the key is told.
+    }
+  }
+
+  /** By the text of the row's key. @returns undefined when Bigtable does not answer. */
+  async #revisionsOf(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, string> | undefined> {
+    try {
+      const rows = await this.#table.rows({ keys: keys.map(rowKeyOf), columns: [LOCK_COLUMN, REVISION_COLUMN] })
+      const revisions = new Map<string, string>()
+      for (const { key, cells } of rows) {
+        const of = (family: Family): Buffer | undefined => cells.find((cell) => cell.family === family)?.value
+        revisions.set(keyText(key), of('v')?.toString('latin1') ?? ABSENT)
+        this.#meet(keyOfRow(key), of('l'))
+      }
+      return revisions
+    } catch {
+      return undefined
+    }
+  }
+}

@@ -1,0 +1,186 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { isKvError, KvError } from '../../../errors/kv-error.js'
+import type { LockInfo } from '../../../errors/lock-info.js'
+import type { WaitForEntry } from '../../../errors/registry.js'
+import { signalOf, stagesOf } from '../../../event-loop/late-signal.js'
+import { sleep } from '../../../event-loop/sleep.js'
+import { timed } from '../../../event-loop/stages.js'
+import { ACQUIRE_WAIT_MS_DEFAULT } from '../../../limits.js'
+import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
+import { lockWaitTimeout } from '../../../percolator/errors.js'
+import { expiresInMs } from '../../../percolator/lock.js'
+import { done, refused, sameKey } from '../../../percolator/row.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { countedRefusal } from '../../calls/counted-refusal.js'
+import { afterWait, lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
+import { deadlock } from '../../wait-circle.js'
+import type { Reads } from '../rows/reads.js'
+import type { TableRows } from '../rows/table-rows.js'
+import type { DeadLocks } from './dead-locks.js'
+import type { WaitReports } from './wait-reports.js'
+
+const POLL_MS_MIN = 5
+const POLL_MS_MAX = 100
+/** Waiters of this process that poll a key as often as one alone would. */
+const WAITERS_AT_FULL_PACE = 4
+
+/** Ends a pause early. */
+const WOKEN = new Error('the lock is gone')
+
+/** A request between two looks. */
+interface Paused {
+  readonly startTs: Timestamp
+  readonly woken: AbortController
+}
+
+/** A wait for the lock of one transaction. */
+interface ReportedWait {
+  readonly wait: WaitForEntry
+  /** Aborted with `deadlock`. */
+  readonly refused: AbortSignal
+  readonly end: () => void
+}
+
+/**
+ * Pessimistic locks stand in the table, and whoever finds a key locked looks again until it is free. Where this process removes a lock,
+ * the lowest start_ts of those who wait here looks at once; there is no order over all servers. Meanwhile one server of all knows who
+ * waits for whom, and finds circles.
+ */
+export class PollingLocks {
+  readonly #rows: TableRows
+  readonly #reads: Reads
+  /** Requests of this process that wait for a key. */
+  readonly #paused = new Map<string, Set<Paused>>()
+  #waiting = 0
+  readonly #closed = new AbortController()
+
+  readonly #reports: WaitReports
+  readonly #dead: DeadLocks
+
+  constructor(rows: TableRows, reads: Reads, reports: WaitReports, dead: DeadLocks) {
+    this.#rows = rows
+    this.#reads = reads
+    this.#reports = reports
+    this.#dead = dead
+    rows.onUnlock = (key) => this.#wake(key)
+  }
+
+  /** Requests that wait. */
+  get waiting(): number {
+    return this.#waiting
+  }
+
+  close(): void {
+    this.#reports.close()
+    this.#closed.abort(new KvError('storage_unavailable', 'the store is closed', {}))
+  }
+
+  async acquire(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
+    const { waitTimeout = 0, untilExpired = false, signal } = request
+    const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
+    const beganMs = performance.now()
+    let hasWaited = false
+    let wait: ReportedWait | undefined
+    try {
+      for (;;) {
+        try {
+          return await this.#try(hasWaited ? afterWait(request, beganMs) : request)
+        } catch (error) {
+          if (waitTimeout === -1 || !isKvError(error, 'key_locked')) throw error
+          const leftMs = beganMs + waitMs - performance.now()
+          const lock = lockOf(error)
+          const isOver = untilExpired && expiresInMs({ ...lock, ttlMs: lock.ttl }, this.#rows.now()) === 0
+          if (leftMs <= 0 || isOver) throw lockWaitTimeout(lock.key, lock)
+          hasWaited = true
+          this.#dead.met(lock)
+          wait = this.#follow(wait, request.startTs, lock)
+          const until = [signalOf(signal), wait?.refused, this.#closed.signal].filter((each) => each !== undefined)
+          await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, request.startTs, leftMs, until))
+        }
+      }
+    } catch (error) {
+      throw countedRefusal(this.#rows.meters, error)
+    } finally {
+      wait?.end()
+      if (hasWaited) this.#rows.meters.lockWaits.observe((performance.now() - beganMs) / 1000)
+    }
+  }
+
+  async #try(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
+    const { keys, startTs, reaches, stages } = request
+    const acquired = await this.#rows.update({
+      ...{ keys, startTs, reaches, stages },
+      depth: 'data',
+      depthTs: lockingDepthTs(request),
+      decide: (rows) => {
+        const locking = lockKeys(this.#rows, rows, request, () => false)
+        if (locking.kind === 'acquired') return done(locking.keys, locking.mutations)
+        if (locking.error === undefined) throw new Error('a key is promised to nobody here')
+        return refused(locking.error)
+      },
+    })
+    const read = await Promise.all(versionsToRead(acquired, request).map((version) => this.#reads.pairOf(version)))
+    return lockingAnswer(acquired, read, request)
+  }
+
+  /**
+   * Reports whom a request waits for now. Whoever has prewritten waits for no lock before the commit, so nobody need know who waits
+   * for that one.
+   */
+  #follow(before: ReportedWait | undefined, txn: Timestamp, lock: LockInfo): ReportedWait | undefined {
+    const { key, startTs: waitForTxn } = lock
+    const isPessimistic = lock.type === 'pessimistic'
+    if (isPessimistic && before?.wait.waitForTxn === waitForTxn && sameKey(before.wait.key, key)) return before
+    before?.end()
+    if (!isPessimistic) return undefined
+    const wait = { txn, waitForTxn, key }
+    const refusal = new AbortController()
+    const end = this.#reports.begin(wait, async (circle) => {
+      if (await this.#stands(circle)) refusal.abort(deadlock(circle))
+    })
+    return { wait, refused: refusal.signal, end }
+  }
+
+  /** Whether every lock that is waited for is still held. See "Deadlocks" in README.md for why that is enough. */
+  async #stands(circle: readonly WaitForEntry[]): Promise<boolean> {
+    try {
+      const holders = await this.#rows.holdersOf(circle.map(({ key }) => key))
+      return circle.every(({ waitForTxn }, i) => holders[i] === waitForTxn)
+    } catch {
+      return false // The table is away, and the wait goes on.
+    }
+  }
+
+  async #pause(key: Uint8Array, startTs: Timestamp, atMostMs: number, until: readonly AbortSignal[]): Promise<void> {
+    const text = keyText(key)
+    const paused: Paused = { startTs, woken: new AbortController() }
+    const all = this.#paused.get(text) ?? new Set()
+    this.#paused.set(text, all.add(paused))
+    this.#waiting++
+    try {
+      const ms = POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)
+      const signal = AbortSignal.any([...until, paused.woken.signal])
+      await sleep(Math.min(atMostMs, ms * Math.max(1, all.size / WAITERS_AT_FULL_PACE)), signal)
+    } catch (error) {
+      if (error !== WOKEN) throw error
+    } finally {
+      this.#waiting--
+      all.delete(paused)
+      if (all.size === 0) this.#paused.delete(text)
+    }
+  }
+
+  /** One alone, because most others would look in vain. */
+  #wake(key: Uint8Array): void {
+    let first: Paused | undefined
+    for (const each of this.#paused.get(keyText(key)) ?? [])
+      if (first === undefined || each.startTs < first.startTs) first = each
+    first?.woken.abort(WOKEN)
+  }
+}
+
+function lockOf({ fields }: KvError<'key_locked'>): LockInfo {
+  const lock = fields.lock ?? fields.locks?.[0]
+  if (lock === undefined) throw new Error('a key is locked by nobody')
+  return lock
+}

@@ -1,0 +1,96 @@
+import { sleep } from '../../../src/event-loop/sleep.js'
+import type {
+  Changed,
+  ColumnWrite,
+  Expected,
+  RowsRequest,
+  Table,
+  TableRow,
+} from '../../../src/store/table/layout/table.js'
+import { TableRows } from './table-rows.js'
+
+/** What becomes of a change. `late`: it is answered before it is done, and done a while later. */
+export type Fate = 'done' | 'not done' | 'done, answer lost' | 'late'
+
+/** A table in memory. Every call takes some turns of the event loop, so that calls of several processes interleave. */
+export class MemoryTable implements Table {
+  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly inFlight = { calls: 0, bytes: 0 }
+  readonly #rows = new TableRows()
+  readonly #fate: () => Fate
+  readonly #turns: () => number
+  /** Changes that are done late. */
+  readonly late: (() => void)[] = []
+
+  readonly #delayMs: (() => number) | undefined
+
+  /** @param delayMs twice per call. */
+  constructor(fate: () => Fate = () => 'done', turns: () => number = () => 1, delayMs?: () => number) {
+    this.#fate = fate
+    this.#turns = turns
+    this.#delayMs = delayMs
+  }
+
+  rows(request: RowsRequest): Promise<readonly TableRow[]> {
+    this.calls.read++
+    return this.#inFlight(() => this.#rowsOf(request))
+  }
+
+  async #rowsOf(request: RowsRequest): Promise<readonly TableRow[]> {
+    await this.#pause()
+    const found = this.#rows.read(request)
+    await this.#pause()
+    return found
+  }
+
+  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+    this.calls.change++
+    return this.#inFlight(() => this.#change(key, expected, writes))
+  }
+
+  async #change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+    await this.#pause()
+    const fate = this.#fate()
+    const apply = (): Changed => this.#rows.change(key, expected, writes)
+    if (fate === 'not done') return 'unknown'
+    if (fate === 'late') {
+      this.late.push(apply)
+      return 'unknown'
+    }
+    const changed = apply()
+    await this.#pause()
+    return fate === 'done' ? changed : 'unknown'
+  }
+
+  async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
+    this.calls.put++
+    await this.#inFlight(() => this.#pause())
+    this.#rows.write(key, writes)
+  }
+
+  async remove(keys: readonly Buffer[]): Promise<void> {
+    this.calls.remove++
+    await this.#inFlight(() => this.#pause())
+    for (const key of keys) this.#rows.remove(key)
+  }
+
+  async close(): Promise<void> {}
+
+  async #inFlight<T>(call: () => Promise<T>): Promise<T> {
+    this.inFlight.calls++
+    try {
+      return await call()
+    } finally {
+      this.inFlight.calls--
+    }
+  }
+
+  async #pause(): Promise<void> {
+    if (this.#delayMs !== undefined) {
+      this.inFlight.calls-- // So that whoever makes time leap when nothing is done does so now.
+      await sleep(this.#delayMs())
+      this.inFlight.calls++
+    }
+    for (let turns = this.#turns(); turns > 0; turns--) await new Promise((next) => setImmediate(next))
+  }
+}

@@ -1,0 +1,48 @@
+import type { Table } from '../../../src/store/table/layout/table.js'
+
+/** The table of a server that can be stopped: calls begin, and answers arrive, when it goes on. */
+export class PausableTable implements Table {
+  readonly #table: Table
+  #going: Promise<void> | undefined
+  #goOn: () => void = () => {}
+
+  constructor(table: Table) {
+    this.#table = table
+  }
+
+  get calls(): Table['calls'] {
+    return this.#table.calls
+  }
+  get inFlight(): Table['inFlight'] {
+    return this.#table.inFlight
+  }
+  get isPaused(): boolean {
+    return this.#going !== undefined
+  }
+
+  pause(): void {
+    this.#going ??= new Promise((resolve) => {
+      this.#goOn = resolve
+    })
+  }
+
+  goOn(): void {
+    this.#going = undefined
+    this.#goOn()
+  }
+
+  readonly rows: Table['rows'] = (request) => this.#call(() => this.#table.rows(request))
+  readonly change: Table['change'] = (...given) => this.#call(() => this.#table.change(...given))
+  readonly put: Table['put'] = (...given) => this.#call(() => this.#table.put(...given))
+  readonly remove: Table['remove'] = (keys) => this.#call(() => this.#table.remove(keys))
+  readonly close: Table['close'] = async () => {}
+
+  async #call<T>(call: () => Promise<T>): Promise<T> {
+    while (this.#going !== undefined) await this.#going
+    try {
+      return await call()
+    } finally {
+      while (this.#going !== undefined) await this.#going
+    }
+  }
+}
