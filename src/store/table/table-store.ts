@@ -169,7 +169,10 @@ export class TableStore implements Store {
       fault: undefined,
       isTold: () => false,
       get restoring() {
-        return restores.peek()
+        const run = restores.peek()
+        if (run === undefined) return undefined
+        const { id, ts, lastKey, pairs, bytes } = run
+        return { id, ts, lastKey, pairs, bytes }
       },
       raiseSafePoint: (safePoint, signal) => collection.raiseSafePoint(safePoint, signal),
       collect: (safePoint, pace) => collection.collect(safePoint, pace),
