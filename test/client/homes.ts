@@ -33,19 +33,24 @@ const ALL = { maxTs: Number.MAX_SAFE_INTEGER }
 
 async function overHttp({ lockWaitMs, ...limits }: TestDbOptions): Promise<Opened> {
   const server = await startServer({ limits })
-  const { app, store, directory } = server
+  const { store, directory } = server
   const db = await connectTo(server, { lockWaitMs })
+  const others: Db[] = []
   return {
     db,
     store,
-    another: () => connectTo(server),
+    async another() {
+      const other = await connectTo(server)
+      others.push(other)
+      return other
+    },
     async locksLeft() {
       await db.close()
       return (await store.scanLock(ALL)).locks
     },
     async end() {
-      await app.close()
-      await store.close()
+      for (const one of [db, ...others]) await one.close() // Else heart beats look for the server for long.
+      await server.close()
       await rm(directory, { recursive: true, force: true })
     },
   }

@@ -42,7 +42,7 @@ async function open(): Promise<void> {
 }
 async function close(): Promise<void> {
   await server.app.close()
-  await server.store.close()
+  await server.database.close()
   await rm(server.directory, { recursive: true })
 }
 beforeAll(open)

@@ -49,7 +49,7 @@ describe('whatever clients, handlers and the disk do, in whatever order, everyth
   })
   afterAll(async () => {
     await server.app.close()
-    await server.store.close()
+    await server.database.close()
   })
 
   function disk(to: typeof mode): void {
@@ -323,6 +323,6 @@ test('a server that sheds reads says that it is not ready', async () => {
     expect((await server.get('/readyz')).statusCode).toBe(200)
   } finally {
     await server.app.close()
-    await server.store.close()
+    await server.database.close()
   }
 })

@@ -40,7 +40,7 @@ test('timestamps at the end of their range leave nothing that cannot be read, ov
     }
   expect((await server.get('/v1/kv?limit=10')).statusCode).not.toBe(503)
   expect((await server.post('/v1/percolator/mvcc_get_by_key', { key: 'k' })).statusCode).toBe(200)
-  await server.store.close()
+  await server.database.close()
   const again = await reopenTestStore(server.directory)
   expect(again.upkeep.probe()).toBe(true)
   await again.mvccGetByKey({ key: Buffer.from('k') })

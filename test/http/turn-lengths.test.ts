@@ -38,7 +38,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await server.app.close()
-  await server.store.close()
+  await server.database.close()
   await rm(server.directory, { recursive: true })
 })
 

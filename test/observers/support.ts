@@ -1,3 +1,4 @@
+import { onTestFinished } from 'vitest'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers, type ObserversOptions } from '../../src/observers/observers.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
@@ -7,14 +8,18 @@ import type { Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { prewriteOf, put, text, utf8 } from '../store/support.js'
 
-export const openObservers = (store: Store, options: Partial<ObserversOptions> = {}): Promise<Observers> =>
-  Observers.open(store, {
+/** They are closed when the test is over: on a clock that stands still they look every millisecond whether something is due. */
+export async function openObservers(store: Store, options: Partial<ObserversOptions> = {}): Promise<Observers> {
+  const observers = await Observers.open(store, {
     limits: DEFAULT_LIMITS,
     onError: (error) => {
       throw error
     },
     ...options,
   })
+  onTestFinished(() => observers.close())
+  return observers
+}
 
 /** Commits in one phase, now. */
 export async function commit(

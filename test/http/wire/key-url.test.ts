@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(async () => {
   agent.destroy()
   await server.app.close()
-  await server.store.close()
+  await server.database.close()
 })
 
 const send = (method: string, path: string, token = RW, body?: string) =>

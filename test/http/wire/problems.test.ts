@@ -334,7 +334,7 @@ test('livez, readyz and status', async () => {
 
 test('a failing engine is 503 storage_unavailable, readyz says so, livez does not', async () => {
   const server = await start()
-  await server.store.close()
+  await server.database.close()
   for (const answer of [await server.get('/v1/kv/a'), await server.get('/readyz'), await server.get('/v1/kv')]) {
     expect(answer.statusCode).toBe(503)
     expect(answer.json<Json>()).toMatchObject({ code: 'storage_unavailable', status: 503 })
