@@ -86,7 +86,8 @@ export default defineConfig({
     experimental: { fsModuleCache: true },
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    setupFiles: IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [],
+    setupFiles: ['test/patience.ts', ...(IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [])],
+    expect: { poll: { timeout: 30_000, interval: 10 } },
     // The everyday tests wait for a clock or a socket much of their time. Whole programs, where CI is set, need the processors.
     maxWorkers: IS_LONG ? Math.max(2, availableParallelism() - 1) : availableParallelism() + 1,
     projects: [

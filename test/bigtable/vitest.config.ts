@@ -7,6 +7,8 @@ export default defineConfig({
     tags: [{ name: 'long', description: 'Takes half a second or more on a quiet machine.' }],
     ...(process.env['PERKV_TEST_LONG'] ? {} : { tagsFilter: ['!long'] }),
     include: ['test/bigtable/**/*.test.ts'],
+    setupFiles: ['test/patience.ts'],
+    expect: { poll: { timeout: 30_000, interval: 10 } },
     globalSetup: 'test/bigtable/emulator/global-setup.ts',
     // Servers of their own for each test: on a busy machine their start takes a minute.
     testTimeout: 300_000,
