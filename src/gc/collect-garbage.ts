@@ -28,16 +28,17 @@ export interface CollectionOptions {
 /**
  * Raises the safe point, so that no older transaction can lock a key. Ends the older transactions that still hold
  * locks, even if they are alive, as TiDB's GC worker does. Then removes the records that no reader at or above the safe
- * point can see. Does nothing if `safePoint` is below the present one.
- * @param safePoint must not be above the store's clock.
+ * point can see. Does nothing if `wanted` is below the present one.
+ * @param wanted must not be above the store's clock.
  */
 export async function collectGarbage(
   store: Store,
-  safePoint: Timestamp,
+  wanted: Timestamp,
   { pace, beforehand, afterwards }: CollectionOptions = {},
 ): Promise<Collected> {
-  const inForce = await store.upkeep.raiseSafePoint(safePoint, pace?.signal)
-  if (safePoint < inForce) return { safePoint: inForce, versionsRemoved: 0 }
+  // Where servers share a store it may be lower, if this one's clock is ahead. Between the two others may lock keys until the end.
+  const safePoint = await store.upkeep.raiseSafePoint(wanted, pace?.signal)
+  if (wanted < safePoint) return { safePoint, versionsRemoved: 0 }
   const resolver = new LockResolver(store)
   for (let before: readonly LockInfo[] = [], isLeft = true; isLeft && !pace?.signal?.aborted; ) {
     await resolveLocks(store, resolver, safePoint, TIMESTAMP_MAX)

@@ -580,11 +580,14 @@ export class SharedObserver {
     this.#counts = { pending, claimed, delayed, parked, oldest, claimedBy }
   }
 
-  /** Those of the keys that are parked. */
-  async parkedOf(keys: readonly Uint8Array[]): Promise<SharedCell[]> {
+  /** @returns those of the keys that are parked. @param orCovered also those that a run has covered, whose failure was written late. */
+  async parkedOf(keys: readonly Uint8Array[], orCovered = false): Promise<SharedCell[]> {
     const { cells, store } = this.#sources
     const now = store.time.clock()
-    return (await cells.look(this.id, keys, now)).filter((cell) => isParkedCell(cell, this.#observer, now))
+    const isMeant = (cell: SharedCell): boolean =>
+      isParkedCell(cell, this.#observer, now) ||
+      (orCovered && cell.failure !== undefined && uncovered(cell, this.#observer, TIMESTAMP_MAX, now) === undefined)
+    return (await cells.look(this.id, keys, now)).filter(isMeant)
   }
 }
 

@@ -504,13 +504,14 @@ export class SharedObservers implements ObserversHome {
 
   #retry(observer: SharedObserver, keys: readonly Uint8Array[]): Promise<number> {
     const { id } = observer
-    return this.#eachParked(observer, keys, async (key, commitTs) => {
+    const change = async (key: Uint8Array, commitTs: Timestamp): Promise<void> => {
       const hint = { commitTs, depth: 0 }
       // Twice: a look that finds the cell parked removes the first, and a kill in between must not leave the cell without one.
       await this.#cells.hint(id, key, hint)
       await this.#cells.putFailure(id, key, undefined)
       await this.#cells.hint(id, key, hint)
-    })
+    }
+    return this.#eachParked(observer, keys, change, true)
   }
 
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
@@ -526,10 +527,11 @@ export class SharedObservers implements ObserversHome {
     observer: SharedObserver,
     keys: readonly Uint8Array[],
     change: (key: Uint8Array, changeTs: Timestamp, ackKey: Uint8Array) => Promise<void>,
+    orCovered = false,
   ): Promise<number> {
     let count = 0
     for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME) {
-      const parked = await observer.parkedOf(keys.slice(from, from + CELLS_AT_A_TIME))
+      const parked = await observer.parkedOf(keys.slice(from, from + CELLS_AT_A_TIME), orCovered)
       await Promise.all(parked.map(({ key, failure, ackKey }) => change(key, failure?.changeTs ?? 0, ackKey)))
       count += parked.length
     }

@@ -20,7 +20,7 @@ import type {
 } from '../../../src/store/table/layout/table.js'
 import { encodeSafePoint } from '../../../src/store/table/rows/safe-point-record.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
-import type { Timestamp } from '../../../src/timestamp.js'
+import { type Timestamp, timestampFromMs } from '../../../src/timestamp.js'
 import { codeOf, del, prewriteOf, put, read, utf8 } from '../support.js'
 import { MemoryTable } from './memory-table.js'
 import { inLeaps } from './several-databases.js'
@@ -281,6 +281,36 @@ test('a key that is written again and again keeps a short row, without a walk', 
   // Those of a period and the one before, each with a third of long values and a seventh of rollbacks.
   expect(most).toBeLessThan(2 * EACH * 1.6)
   expect(own.reads).toBeLessThan(COMMITS)
+})
+
+/** The clock of a server that collects may be ahead of the timestamps that are handed out. */
+test('a transaction that begins while locks are looked for is not taken for one that was ended', async () => {
+  const { all } = await servers(1, 0)
+  const [{ store }] = all
+  const beforehand = async (): Promise<void> => {
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('p'), put('k', 'committed')]))
+    await store.commit({ keys: [utf8('p')], startTs, commitTs: await store.tso(1) })
+  }
+  await collectGarbage(store, (await store.tso(1)) + timestampFromMs(60_000), { beforehand })
+  expect(await new LockResolver(store).resolving(5000, () => read(store, 'k'))).toBe('committed')
+})
+
+test('a commit whose answer was lost, and whose record was collected then, is not refused', async () => {
+  const { table, all } = await servers(2, 0)
+  const [{ own, store }, other] = all
+  const startTs = await store.tso(1)
+  await store.prewrite(prewriteOf(startTs, [put('p')]))
+  const commitTs = await store.tso(1)
+  own.change = async (...change) => {
+    own.change = (...others) => table.change(...others)
+    await table.change(...change)
+    const safePoint = await commit(other.store, put('p', 'newer'))
+    await collectGarbage(other.store, safePoint)
+    await store.raiseSafePoint(safePoint)
+    return 'unknown'
+  }
+  expect(await codeOf(store.commit({ keys: [utf8('p')], startTs, commitTs }))).toBe('storage_unavailable')
 })
 
 /** Or the lock would be taken for one of a transaction that never committed, once the record of its primary is gone. */

@@ -261,6 +261,21 @@ test('a notification that was parked for its depth is handed out after a retry',
     { maxDepth: 1 },
   ))
 
+test('a failure that was written late, of a cell that a run has covered, goes with a retry', () =>
+  withTwo(async (two) => {
+    const { one, other } = two
+    const commitTs = await transact(one, putOf('doc/1'))
+    await ack(one, ...(await claim(one)))
+    const id = one.store.cells.named('words')?.id ?? 0
+    const change = { changeTs: commitTs, kind: 'put', depth: 0 } as const
+    const late = { ...change, attempts: 1, error: 'it has failed', parkedTs: commitTs, notBeforeMs: 0 }
+    await one.store.sharedCells?.putFailure(id, utf8('doc/1'), late)
+    expect((await other.observers.parked('words', { limit: 10 })).parked).toEqual([])
+    expect(await other.observers.retry('words')).toBe(1)
+    expect(await other.observers.retry('words')).toBe(0)
+    await expectAtRest(two)
+  }))
+
 test('a prewrite that comes to nothing does not take away the depth of a notification', () =>
   withTwo(
     async (two) => {

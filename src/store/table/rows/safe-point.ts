@@ -117,7 +117,7 @@ export class SafePoint {
   /**
    * Raises the safe point, and waits until every server knows.
    * @param wanted counts as the newest timestamp where it is above that.
-   * @returns the safe point in force.
+   * @returns a higher one that is in force; else what was raised, which may be below `wanted`. Of another in between not every server knows.
    * @param signal ends the wait.
    * @throws KvError `storage_unavailable`
    */
@@ -125,7 +125,7 @@ export class SafePoint {
     const safePoint = Math.min(wanted, await this.#source.next())
     await this.#swap((record) => (record.safePoint >= safePoint ? undefined : { ...record, safePoint }))
     await this.#untilSettled(safePoint, signal)
-    return this.value
+    return this.value > wanted ? this.value : safePoint
   }
 
   /** To be called when all locks below `safePoint`, which was raised before, are resolved. */

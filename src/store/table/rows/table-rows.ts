@@ -1,6 +1,6 @@
 import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
-import { KvError } from '../../../errors/kv-error.js'
+import { isKvError, KvError } from '../../../errors/kv-error.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
@@ -171,6 +171,9 @@ export class TableRows implements RowAccess {
         if (forgetGuesses(held, () => true)) continue
         for (const { key, lock } of rows) if (lock !== undefined && lock.startTs !== startTs) this.#contended.add(key)
         await this.#takeBack(held)
+        // What an earlier try of it has done may have been collected since, so this is no refusal.
+        if (isRepeat && isKvError(decision.error, 'ts_below_safe_point'))
+          throw new KvError('storage_unavailable', 'the change may have been done before the safe point passed it', {})
         throw decision.error
       }
       const toWrite = this.#writesOf(change, decision, held, guard)
