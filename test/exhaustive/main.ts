@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import { WorldModel } from './model.js'
 import { type Searched, search } from './search.js'
+import { searchTable } from './table-servers.js'
 import { WORLDS } from './worlds.js'
 
 /** A world of which there is more is too large for its memory. */
@@ -22,8 +23,11 @@ for (const name of names) {
   let states = 0
   let depth = 0
   let violation: Searched['violation']
-  for (const plan of world.plans) {
-    const searched = await search(new WorldModel(plan), STATES_MAX)
+  const { plans = [], table } = world
+  const searches = plans.map((plan) => () => search(new WorldModel(plan), STATES_MAX))
+  if (table !== undefined) searches.push(() => searchTable(table, values.long && !world.isLong ? 2 : 1))
+  for (const one of searches) {
+    const searched = await one()
     states += searched.states
     depth = Math.max(depth, searched.depth)
     violation = searched.violation

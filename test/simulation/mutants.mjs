@@ -724,6 +724,18 @@ const SHARED = [
     'await this.#safePoint.clear(wanted);',
     '',
   ],
+  [
+    'a collection takes what it wants for what was raised',
+    'gc/collect-garbage',
+    'const safePoint = await store.upkeep.raiseSafePoint(wanted, pace?.signal);',
+    'const safePoint = Math.max(wanted, await store.upkeep.raiseSafePoint(wanted, pace?.signal));',
+  ],
+  [
+    'what may have been done is refused below the safe point',
+    'store/table/rows/table-rows',
+    "if (isRepeat && isKvError(decision.error, 'ts_below_safe_point'))",
+    'if (false)',
+  ],
   ['resolve_lock commits what was cleared', 'store/calls/resolve-lock', 'startTs < (rows.clearedTs ?? 0)', 'false'],
   [
     'a row goes before all know that it was cleared',
@@ -738,7 +750,44 @@ const SHARED = [
     'the end of a term is not compared with the commit_ts',
     'store/table/table-store',
     'await this.leases.require(leases, commitTs);',
-    'await this.leases.require(leases);',
+    'await this.leases.require(leases, 1);',
+  ],
+  [
+    'no lease is looked at before a commit',
+    'store/table/table-store',
+    'await this.leases.require(leases, commitTs);',
+    '',
+  ],
+  [
+    'a lease ends without its keys',
+    'percolator/shared-lease',
+    "return lease?.state === 'ending' || (lease?.state === 'held' && lease.hasKeys);",
+    'return false;',
+  ],
+  ['a pending outcome counts as failed', 'txn/shared-outcomes', 'if (commitTs === 0)', 'if (pending && !commitTs)'],
+  [
+    'an outcome is claimed over another one',
+    'txn/shared-outcomes',
+    'if (!(await this.#records.replace(name, record, value)))',
+    'if ((await this.#records.replace(name, record, value)) === undefined)',
+  ],
+  [
+    'a run does not wait for locks',
+    'percolator/shared-cell',
+    'if (lock !== undefined && lock.startTs !== startTs && blocksRead(lock, key, ts))',
+    'if (false)',
+  ],
+  [
+    'a run says that it has seen what comes now',
+    'observers/shared-riders',
+    'putRow(cell.ackKey, encodeAckTs(seen));',
+    'putRow(cell.ackKey, encodeAckTs(sources.store.clock()));',
+  ],
+  [
+    'a run forgets what it has not seen',
+    'observers/shared-riders',
+    'if (isStill(present) && uncovered(present, observer, TIMESTAMP_MAX, now) === undefined)',
+    'if (true)',
   ],
   [
     'what commits attached keys marks nothing',
@@ -837,7 +886,7 @@ async function exhaustiveOf(mutants) {
     Object.entries(WORLDS).flatMap(([name, { mutants = [] }]) => mutants.map((what) => [what, name])),
   )
   for (const what of worldOf.keys())
-    if (!MUTANTS.some(([name]) => name === what)) throw new Error(`there is no defect "${what}"`)
+    if (!ALL.some(([name]) => name === what)) throw new Error(`there is no defect "${what}"`)
   return mutants.flatMap((mutant) => (worldOf.has(mutant[0]) ? [[mutant, worldOf.get(mutant[0])]] : []))
 }
 

@@ -1,5 +1,3 @@
-import { Random } from '../anomalies/random.js'
-
 /** Whose code an event runs: a process that can die. What it still has scheduled dies with it. */
 export class Owner {
   isAlive = true
@@ -25,13 +23,15 @@ export const turn = (
     new Promise((resolve) => void setImmediate(resolve))
 )(setImmediate)
 
+/** @param due events at least one of which is there; some of them may be cancelled, or their owners dead. @returns an index. */
+export type Pick = (due: readonly ScheduledEvent[]) => number
+
 /**
- * One thread of virtual time. Every event that is due is as likely to be next as any other, whatever order they were
- * scheduled in; time passes only when none is due. Each event runs with all the promise callbacks that follow from it
- * before the next one is picked, so the seed alone decides what happens.
+ * One thread of virtual time. Of the events that are due any may be next, whatever order they were scheduled in; time passes only when
+ * none is due. Each event runs with all the promise callbacks that follow from it before the next one is picked, so `pick` alone
+ * decides what happens.
  */
 export class Scheduler {
-  readonly random: Random
   /** Milliseconds since the beginning; never goes back. */
   nowMs = 0
   /** Events that were run. */
@@ -43,10 +43,11 @@ export class Scheduler {
   readonly trace: ((line: string) => void) | undefined
   readonly #due: ScheduledEvent[] = []
   readonly #later = new EventHeap()
+  readonly #pick: Pick
   #ids = 0
 
-  constructor(seed: number, root: Owner, trace?: (line: string) => void) {
-    this.random = new Random(seed)
+  constructor(pick: Pick, root: Owner, trace?: (line: string) => void) {
+    this.#pick = pick
     this.current = root
     this.trace = trace
   }
@@ -107,7 +108,7 @@ export class Scheduler {
         this.#later.pop()
         this.#due.push(next)
       }
-      const index = this.random.below(this.#due.length)
+      const index = this.#pick(this.#due)
       const event = this.#due[index] as ScheduledEvent
       const last = this.#due.pop() as ScheduledEvent
       if (event !== last) this.#due[index] = last
@@ -119,7 +120,7 @@ export class Scheduler {
   }
 }
 
-function isPending({ run, owner }: ScheduledEvent): boolean {
+export function isPending({ run, owner }: ScheduledEvent): boolean {
   return run !== undefined && owner.isAlive
 }
 

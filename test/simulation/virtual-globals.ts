@@ -7,6 +7,7 @@ interface VirtualTimer {
   event: ScheduledEvent
   unref(): VirtualTimer
   ref(): VirtualTimer
+  refresh(): VirtualTimer
 }
 
 /**
@@ -22,7 +23,7 @@ interface VirtualTimer {
  */
 export function installVirtualGlobals(
   scheduler: Scheduler,
-  random: Random,
+  random: Pick<Random, 'next' | 'below'>,
   wallMs: () => number,
   lateMs: () => number,
 ): () => Promise<void> {
@@ -43,6 +44,11 @@ export function installVirtualGlobals(
       event: scheduler.schedule(scheduler.current, delayMs, label, run),
       ref: () => timer,
       unref: () => timer,
+      refresh: () => {
+        scheduler.cancel(timer.event)
+        timer.event = scheduler.schedule(timer.event.owner, delayMs, label, run)
+        return timer
+      },
     }
     return timer
   }

@@ -68,7 +68,8 @@ export async function simulate({ seed, steps, store = 'leveldb', trace }: Option
   const profile = drawProfile(random.fork(), store)
   const faults = new Faults(random.fork(), profile)
   const nature = new Owner('nature')
-  const scheduler = new Scheduler(random.below(2 ** 31), nature, trace)
+  const picks = new Random(random.below(2 ** 31))
+  const scheduler = new Scheduler((due) => picks.below(due.length), nature, trace)
   const world = new World(scheduler, faults, nature)
   const restore = installVirtualGlobals(scheduler, random.fork(), world.wallMs, () => faults.timerLateMs())
   const onRejection = (error: unknown): void =>
@@ -364,7 +365,7 @@ async function resolveAll(store: Store): Promise<void> {
   const resolver = new LockResolver(store)
   while (!store.upkeep.probe()) await new Promise((resolve) => setTimeout(resolve, 500)) // It opens the database again.
   for (let left = 10; left > 0; left--) {
-    const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX })
+    const { locks } = await store.scanLock({ maxTs: TIMESTAMP_MAX, withReserved: true })
     if (locks.length === 0) return
     await resolver.resolve(locks, TIMESTAMP_MAX)
   }

@@ -307,7 +307,7 @@ test('a commit whose answer was lost, and whose record was collected then, is no
     await table.change(...change)
     const safePoint = await commit(other.store, put('p', 'newer'))
     await collectGarbage(other.store, safePoint)
-    await store.raiseSafePoint(safePoint)
+    await store.upkeep.raiseSafePoint(safePoint)
     return 'unknown'
   }
   expect(await codeOf(store.commit({ keys: [utf8('p')], startTs, commitTs }))).toBe('storage_unavailable')

@@ -269,7 +269,7 @@ test('a failure that was written late, of a cell that a run has covered, goes wi
     const id = one.store.cells.named('words')?.id ?? 0
     const change = { changeTs: commitTs, kind: 'put', depth: 0 } as const
     const late = { ...change, attempts: 1, error: 'it has failed', parkedTs: commitTs, notBeforeMs: 0 }
-    await one.store.sharedCells?.putFailure(id, utf8('doc/1'), late)
+    await one.store.shared?.cells.putFailure(id, utf8('doc/1'), late)
     expect((await other.observers.parked('words', { limit: 10 })).parked).toEqual([])
     expect(await other.observers.retry('words')).toBe(1)
     expect(await other.observers.retry('words')).toBe(0)
