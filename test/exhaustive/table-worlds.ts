@@ -1,5 +1,5 @@
 import type { Database } from '../../src/database/database.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { OneShot } from '../../src/txn/one-shot.js'
 import type { TableWorld } from './table-servers.js'
 
@@ -106,6 +106,8 @@ export const transferred =
     return wrong
   }
 
+const TTL_MS = 1000
+
 /** Two holders of a lease at two servers, who write under it, and may attach a key. */
 export const fenced =
   (attaches: boolean): TableWorld =>
@@ -116,7 +118,7 @@ export const fenced =
     const hold =
       (holder: string) =>
       async (database: Database): Promise<void> => {
-        const grant = await database.leases.put('lease', { holder, ttlMs: 1000, waitMs: 20_000 })
+        const grant = await database.leases.put('lease', { holder, ttlMs: TTL_MS, waitMs: 20_000 })
         fences.set(holder, grant.fence)
         await requireNone(database, grant.fence)
         const riders = { leases: [{ lease: 'lease', fence: grant.fence, index: 0 }] }
@@ -137,6 +139,9 @@ export const fenced =
       third,
       async (database) => {
         await database.leases.remove('lease', 'h3')
+        const granted = [...fences.values()].sort((a, b) => a - b)
+        const early = granted.find((fence, i) => physicalMs(fence) - physicalMs(granted[i - 1] ?? 0) < TTL_MS)
+        if (early !== undefined) wrong ??= `${early} was granted before the term of another had ended`
         for (const [holder, fence] of fences) {
           const found = await database.get({ key: bytes(`by ${holder}`), lockWaitMs: 20_000 })
           if (!found.found) continue

@@ -84,7 +84,7 @@ export const WORLDS: Readonly<Record<string, World>> = {
   },
   fenced: {
     table: fenced(false),
-    mutants: ['no lease is looked at before a commit'],
+    mutants: ['no lease is looked at before a commit', 'a lease is granted before its end'],
   },
   attached: {
     table: fenced(true),

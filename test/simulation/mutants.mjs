@@ -759,6 +759,12 @@ const SHARED = [
     '',
   ],
   [
+    'a lease is granted before its end',
+    'percolator/shared-lease',
+    'ts < lease.endsTs ? lease',
+    'ts < lease.endsTs - 262144000 ? lease',
+  ],
+  [
     'a lease ends without its keys',
     'percolator/shared-lease',
     "return lease?.state === 'ending' || (lease?.state === 'held' && lease.hasKeys);",
