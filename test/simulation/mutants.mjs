@@ -669,13 +669,13 @@ const SHARED = [
   [
     'a guess needs no proof',
     'store/table/rows/table-rows',
-    'if (forgetGuesses(held, (_, i) => !toWrite.has(i)))\n                continue;',
+    'if (forgetGuesses(held, (_, i) => !toWrite.has(i)))\n            return undefined;',
     '',
   ],
   [
     'a refusal rests on a guess',
     'store/table/rows/table-rows',
-    'if (forgetGuesses(held, () => true))\n                    continue;',
+    'if (forgetGuesses(held, () => true))\n                return undefined;',
     '',
   ],
   [

@@ -41,6 +41,21 @@ interface Held {
   landed: { readonly before: KnownRow; readonly mutations: readonly Mutation[] } | undefined
 }
 
+interface Written {
+  readonly isWhole: boolean
+  /** Some of it may be done. */
+  readonly mayHaveLanded: boolean
+}
+
+/** What a change has decided to write. */
+interface Plan<T> {
+  readonly decision: Decided<T>
+  /** By the index of its row. */
+  readonly toWrite: ReadonlyMap<number, readonly Mutation[]>
+  /** The row that has to be written before the others. */
+  readonly first: number | undefined
+}
+
 /**
  * Rows on Bigtable. A change reads rows, decides, and writes each row if it is still as it was read. There is no moment at
  * which all rows of a change are written, so the row of the primary goes first wherever a transaction ends.
@@ -150,7 +165,7 @@ export class TableRows implements RowAccess {
   }
 
   async #update<T>(change: Change<T>): Promise<T> {
-    const { keys, startTs, depthTs = startTs, readTs, reaches } = change
+    const { keys, startTs, depthTs = startTs, readTs } = change
     if (readTs !== undefined) await this.observeRead(readTs)
     const depth = deepest(change)
     const held: Held[] = keys.map((key) => {
@@ -159,56 +174,80 @@ export class TableRows implements RowAccess {
     })
     const deadlineMs = performance.now() + CONTENDED_MS_MAX
     const backoff = new Backoff(2, 200)
-    let isRepeat = false
-    for (;;) {
-      const rows = await this.#complete(keys, held, depth, depthTs)
-      const guard = reaches && (await this.#guardOf(change, rows))
-      // Only after the reads, whatever has passed since: what a collection has taken of the rows is below this safe point.
-      const refreshed = this.#safePoint.fresh()
-      if (refreshed !== undefined) await refreshed
-      const decision = decided(change, rows, isRepeat)
-      if (!decision.ok) {
-        if (forgetGuesses(held, () => true)) continue
-        for (const { key, lock } of rows) if (lock !== undefined && lock.startTs !== startTs) this.#contended.add(key)
-        await this.#takeBack(held)
-        // What an earlier try of it has done may have been collected since, so this is no refusal.
-        if (isRepeat && isKvError(decision.error, 'ts_below_safe_point'))
-          throw new KvError('storage_unavailable', 'the change may have been done before the safe point passed it', {})
-        throw decision.error
+    for (let isRepeat = false; ; ) {
+      const plan: Plan<T> | undefined = await this.#plan(change, held, depth, isRepeat)
+      if (plan === undefined) continue
+      const written: Written = await this.#carryOut(plan, held, change)
+      if (written.isWhole) {
+        await plan.decision.observed
+        return plan.decision.value
       }
-      const toWrite = this.#writesOf(change, decision, held, guard)
-      // A row that stays as it is has to be as the decision saw it, too.
-      if (forgetGuesses(held, (_, i) => !toWrite.has(i))) continue
-      const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
-      const depthOfMarks = change.markDepth ?? 0
-      const marking = markingKeys(decision.onePc)
-      this.#hints.requireFew(marking)
-      // At each try, so that the locks stand while the hints are written.
-      const hinting = this.#hints.ofCommits(decision.mutations, depthOfMarks)
-      if (hinting !== undefined) await hinting
-      const parts =
-        first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
-      let isWhole = true
-      for (const part of parts) {
-        const outcome = await this.#write(part, toWrite, held)
-        isRepeat ||= outcome.hasLanded || outcome.wasUncertain
-        isWhole = outcome.isWhole
-        if (!isWhole) break
-      }
-      if (isWhole) {
-        // Also where the locks stood already: whoever wrote them may have died before the hints.
-        if (marking.length > 0)
-          await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: depthOfMarks })
-        this.#hints.committed(decision.mutations)
-        await decision.observed
-        return decision.value
-      }
+      isRepeat ||= written.mayHaveLanded
       if (performance.now() > deadlineMs) {
         await this.#takeBack(held)
         throw new KvError('overloaded', 'too many others change the same keys', {})
       }
       await backoff.wait()
     }
+  }
+
+  /**
+   * Reads the rows that are not at hand, and decides.
+   * @returns undefined when the decision rests on guesses, which are forgotten now.
+   * @throws the error of a decision that rests on none.
+   */
+  async #plan<T>(
+    change: Change<T>,
+    held: readonly Held[],
+    depth: HistoryDepth,
+    isRepeat: boolean,
+  ): Promise<Plan<T> | undefined> {
+    const { keys, startTs, depthTs = startTs, reaches } = change
+    const rows = await this.#complete(keys, held, depth, depthTs)
+    const guard = reaches && (await this.#guardOf(change, rows))
+    // Only after the reads, whatever has passed since: what a collection has taken of the rows is below this safe point.
+    const refreshed = this.#safePoint.fresh()
+    if (refreshed !== undefined) await refreshed
+    const decision = decided(change, rows, isRepeat)
+    if (!decision.ok) {
+      if (forgetGuesses(held, () => true)) return undefined
+      for (const { key, lock } of rows) if (lock !== undefined && lock.startTs !== startTs) this.#contended.add(key)
+      await this.#takeBack(held)
+      // What an earlier try of it has done may have been collected since, so this is no refusal.
+      if (isRepeat && isKvError(decision.error, 'ts_below_safe_point'))
+        throw new KvError('storage_unavailable', 'the change may have been done before the safe point passed it', {})
+      throw decision.error
+    }
+    const toWrite = this.#writesOf(change, decision, held, guard)
+    // A row that stays as it is has to be as the decision saw it, too.
+    if (forgetGuesses(held, (_, i) => !toWrite.has(i))) return undefined
+    const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
+    return { decision, toWrite, first }
+  }
+
+  /** Writes the rows of a plan, the first one before the others, and the hints at what they change. */
+  async #carryOut<T>(
+    { decision: { mutations, onePc }, toWrite, first }: Plan<T>,
+    held: readonly Held[],
+    { startTs, markDepth = 0 }: Change<T>,
+  ): Promise<Written> {
+    const marking = markingKeys(onePc)
+    this.#hints.requireFew(marking)
+    // At each try, so that the locks stand while the hints are written.
+    const hinting = this.#hints.ofCommits(mutations, markDepth)
+    if (hinting !== undefined) await hinting
+    const parts =
+      first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
+    let mayHaveLanded = false
+    for (const part of parts) {
+      const outcome = await this.#write(part, toWrite, held)
+      mayHaveLanded ||= outcome.hasLanded || outcome.wasUncertain
+      if (!outcome.isWhole) return { isWhole: false, mayHaveLanded }
+    }
+    // Also where the locks stood already: whoever wrote them may have died before the hints.
+    if (marking.length > 0) await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: markDepth })
+    this.#hints.committed(mutations)
+    return { isWhole: true, mayHaveLanded }
   }
 
   /** Reads the rows that are not at hand. */
