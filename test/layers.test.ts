@@ -19,7 +19,6 @@ const LAYERS: readonly (readonly string[])[] = [
   ['oracle', 'coordinator', 'backup', 'access', 'cluster'],
   ['store'],
   ['store/calls'],
-  ['store/memory'],
   ['store/table/layout'],
   ['store/table/observers', 'store/table/restore'],
   ['store/table/rows'],
@@ -65,15 +64,15 @@ const APART: readonly { readonly folder: string; readonly from: readonly string[
   },
   {
     folder: 'http',
-    from: ['client', 'console', 'embedded', 'store/calls', 'store/leveldb', 'store/memory', 'store/table'],
+    from: ['client', 'console', 'embedded', 'store/calls', 'store/leveldb', 'store/table'],
   },
   { folder: 'embedded', from: ['client/http'] },
-  { folder: 'database', from: ['store/calls', 'store/leveldb', 'store/memory', 'store/table'] },
-  { folder: 'txn', from: ['store/calls', 'store/leveldb', 'store/memory', 'store/table'] },
-  { folder: 'gc', from: ['store/calls', 'store/leveldb', 'store/memory', 'store/table'] },
-  { folder: 'observers', from: ['store/calls', 'store/leveldb', 'store/memory', 'store/table'] },
-  { folder: 'changes', from: ['store/calls', 'store/leveldb', 'store/memory', 'store/table'] },
-  { folder: 'leases', from: ['store/calls', 'store/leveldb', 'store/memory', 'store/table'] },
+  { folder: 'database', from: ['store/calls', 'store/leveldb', 'store/table'] },
+  { folder: 'txn', from: ['store/calls', 'store/leveldb', 'store/table'] },
+  { folder: 'gc', from: ['store/calls', 'store/leveldb', 'store/table'] },
+  { folder: 'observers', from: ['store/calls', 'store/leveldb', 'store/table'] },
+  { folder: 'changes', from: ['store/calls', 'store/leveldb', 'store/table'] },
+  { folder: 'leases', from: ['store/calls', 'store/leveldb', 'store/table'] },
 ]
 
 function isIn(file: string, folder: string): boolean {

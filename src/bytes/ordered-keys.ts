@@ -82,7 +82,8 @@ export class OrderedKeys {
   }
 }
 
-function lowerBound(sorted: readonly string[], key: string): number {
+/** @returns the index of the first string that is not below `key`. */
+export function lowerBound(sorted: readonly string[], key: string): number {
   let low = 0
   let high = sorted.length
   while (low < high) {

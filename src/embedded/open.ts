@@ -3,8 +3,7 @@ import { Database } from '../database/database.js'
 import { CACHE_BYTES_DEFAULT, DEFAULT_LIMITS, GC_LIFE_TIME_MS_DEFAULT } from '../limits.js'
 import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
-import { openLevelDbStore } from '../store/leveldb/leveldb-store.js'
-import { openMemoryStore } from '../store/memory/memory-store.js'
+import { openLevelDbStore, openMemoryStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
 import { EmbeddedHome } from './embedded-home.js'
 import { claimDirectory } from './open-directories.js'
@@ -31,8 +30,11 @@ export async function openHome(directory: string, options: OpenOptions = {}): Pr
   openOptions(options)
   if (typeof directory !== 'string' || directory === '') throw new TypeError('the directory must be a path')
   const onWarning = options.onWarning ?? warn
-  if (directory === IN_MEMORY)
-    return homeOn(await openMemoryStore({ answers: answerBudget(), onStep: onWarning }), options, () => {})
+  if (directory === IN_MEMORY) {
+    const { cacheBytesMax } = options
+    const store = await openMemoryStore({ answers: answerBudget(), cacheBytesMax, onClockStep: onWarning })
+    return homeOn(store, options, () => {})
+  }
   const made = await makeDirectory(directory)
   let giveBack: (() => void) | undefined
   let store: Store | undefined

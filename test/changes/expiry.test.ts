@@ -5,21 +5,10 @@ import type { FeedEvent, FeedTxn, KeyState, StreamRequest } from '../../src/perc
 import type { CompleteStore } from '../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commit, putNow } from '../observers/support.js'
-import {
-  EngineFailure,
-  memoryStores,
-  put,
-  TappedEngine,
-  TestClock,
-  testStores,
-  text,
-  utf8,
-  write,
-} from '../store/support.js'
+import { EngineFailure, put, TappedEngine, TestClock, testStores, text, utf8, write } from '../store/support.js'
 import { allOf, openChanges, shortAll, shortOf } from './support.js'
 
 const stores = testStores()
-const memory = memoryStores()
 
 interface World {
   readonly clock: TestClock
@@ -73,125 +62,122 @@ class Follower {
   }
 }
 
-for (const [kind, open] of [
-  ['memory', (clock: TestClock) => memory.open({ now: clock.now })],
-  ['the chosen store', (clock: TestClock) => stores.open({ now: clock.now })],
-] as const)
-  describe(`a feed on ${kind}`, () => {
-    const begin = async (limits: Parameters<typeof openChanges>[1] = {}): Promise<World> => {
-      const clock = new TestClock()
-      return worldOf(await open(clock), clock, limits)
-    }
+describe('a feed', () => {
+  const begin = async (limits: Parameters<typeof openChanges>[1] = {}): Promise<World> => {
+    const clock = new TestClock()
+    return worldOf(await stores.open({ now: clock.now }), clock, limits)
+  }
 
-    test('tells an idle stream of an expiry when its time comes, in its own transaction', async () => {
-      const { clock, store, changes, inMs, expiring } = await begin()
-      const follower = await new Follower(changes).begin()
-      const [b, a] = [inMs(50), inMs(60)]
-      await commit(store, [expiring('b', 50), expiring('c', 50), expiring('a', 60), put('d')])
-      expect((await follower.next()).changes.map(({ expireTs }) => expireTs)).toEqual([a, b, b, undefined])
-      clock.ms += 55
-      const expire = (key: string, expireTs: Timestamp) => ({ key: utf8(key), op: 'expire', expireTs })
-      expect(await follower.next()).toMatchObject({
-        ...{ commitTs: b, startTs: b },
-        changes: [expire('b', b), expire('c', b)],
-      })
-      clock.ms += 10
-      expect(await follower.next()).toMatchObject({ commitTs: a, changes: [expire('a', a)] })
-      expect(await store.scan({ ts: await store.tso(1), limit: 9 })).toMatchObject({ pairs: [{ key: utf8('d') }] })
-      await follower.end()
+  test('tells an idle stream of an expiry when its time comes, in its own transaction', async () => {
+    const { clock, store, changes, inMs, expiring } = await begin()
+    const follower = await new Follower(changes).begin()
+    const [b, a] = [inMs(50), inMs(60)]
+    await commit(store, [expiring('b', 50), expiring('c', 50), expiring('a', 60), put('d')])
+    expect((await follower.next()).changes.map(({ expireTs }) => expireTs)).toEqual([a, b, b, undefined])
+    clock.ms += 55
+    const expire = (key: string, expireTs: Timestamp) => ({ key: utf8(key), op: 'expire', expireTs })
+    expect(await follower.next()).toMatchObject({
+      ...{ commitTs: b, startTs: b },
+      changes: [expire('b', b), expire('c', b)],
     })
-
-    test('tells of no expiry of a version that was replaced', async () => {
-      const { clock, store, changes, expiring } = await begin()
-      const follower = await new Follower(changes).begin()
-      await commit(store, [expiring('a', 50), expiring('b', 50), expiring('c', 50), expiring('d', 50)])
-      await commit(store, [put('a', 'new'), { op: 'delete', key: utf8('b') }, expiring('c', 5000)])
-      clock.ms += 60
-      await putNow(store, 'last')
-      const seen: string[] = []
-      while (!seen.some((txn) => txn.includes('last'))) seen.push(await follower.short())
-      expect(seen.slice(2)).toEqual(['expire d', 'put last=value of last'])
-      await follower.end()
-    })
-
-    test('replays what has expired to a stream that was away, in the order of all changes', async () => {
-      const { clock, store, changes, expiring } = await begin()
-      await commit(store, [expiring('a', 20), expiring('b', 40)])
-      clock.ms += 30
-      await putNow(store, 'c')
-      clock.ms += 30
-      await putNow(store, 'd')
-      const all = await shortAll(changes, { sinceTs: 0, keysOnly: true })
-      expect(all).toEqual(['put a,put b', 'expire a', 'put c', 'expire b', 'put d'])
-      expect(await shortAll(changes, { sinceTs: 0, keysOnly: true, keys: [utf8('b'), utf8('c')] })).toEqual([
-        'put b',
-        'put c',
-        'expire b',
-      ])
-      expect(
-        (await changes.page({ sinceTs: 0, limit: 2 })).txns.map((txn) => shortOf({ type: 'txn', ...txn })),
-      ).toEqual(['put a=value of a,put b=value of b', 'expire a'])
-    })
-
-    test('has the version that expired as the old one, also where nobody ever saw it', async () => {
-      const { clock, store, changes, inMs, expiring } = await begin()
-      await putNow(store, 'a', 'b')
-      await commit(store, [expiring('a', 50, 'short life'), { ...put('b', 'never seen'), expireTs: inMs(-50) }])
-      clock.ms += 60
-      const live = await new Follower(changes, { sinceTs: store.log.start, oldValues: true }).begin()
-      await store.tso(1)
-      const all = await shortAll(changes, { sinceTs: store.log.start, oldValues: true })
-      expect(all.slice(1)).toEqual([
-        'put a=short life (value of a),put b=never seen (value of b)',
-        'expire b (never seen)',
-        'expire a (short life)',
-      ])
-      await live.end()
-    })
-
-    test('has the expiry of a pair of a snapshot, and no pair that has expired', async () => {
-      const { clock, store, changes, inMs, expiring } = await begin()
-      const at = inMs(500)
-      await commit(store, [expiring('a', 50), expiring('b', 500), put('c')])
-      clock.ms += 60
-      const events = await allOf(changes, { snapshot: true })
-      expect(events.filter(({ type }) => type === 'pair')).toMatchObject([
-        { key: utf8('b'), expireTs: at },
-        { key: utf8('c') },
-      ])
-    })
-
-    test('more keys that expire together than memory may keep: each stream reads them, in parts', {
-      tags: ['long'],
-    }, async () => {
-      const { clock, store, changes, expiring } = await begin({ feedBytesMax: 4096, pageBytesMax: 4096 })
-      const keys = Array.from({ length: 3000 }, (_, i) => `k${String(i).padStart(4, '0')}`)
-      const followers = [
-        await new Follower(changes).begin(),
-        await new Follower(changes, { prefixes: [utf8('k000')] }).begin(),
-      ] as const
-      for (let from = 0; from < keys.length; from += 500)
-        await commit(
-          store,
-          keys.slice(from, from + 500).map((key) => expiring(key, 50)),
-        )
-      clock.ms += 60
-      for (const [i, follower] of followers.entries()) {
-        const expired: string[] = []
-        const parts: (number | undefined)[] = []
-        for (let isLast = false; !isLast; ) {
-          const txn = await follower.next()
-          if (txn.changes[0]?.op !== 'expire') continue
-          expired.push(...txn.changes.map(({ key }) => text(key)))
-          parts.push(txn.part)
-          isLast = txn.isLast ?? true
-        }
-        expect(expired).toEqual(i === 0 ? keys : keys.slice(0, 10))
-        if (i === 0) expect(parts).toEqual(parts.map((_, part) => part))
-        await follower.end()
-      }
-    })
+    clock.ms += 10
+    expect(await follower.next()).toMatchObject({ commitTs: a, changes: [expire('a', a)] })
+    expect(await store.scan({ ts: await store.tso(1), limit: 9 })).toMatchObject({ pairs: [{ key: utf8('d') }] })
+    await follower.end()
   })
+
+  test('tells of no expiry of a version that was replaced', async () => {
+    const { clock, store, changes, expiring } = await begin()
+    const follower = await new Follower(changes).begin()
+    await commit(store, [expiring('a', 50), expiring('b', 50), expiring('c', 50), expiring('d', 50)])
+    await commit(store, [put('a', 'new'), { op: 'delete', key: utf8('b') }, expiring('c', 5000)])
+    clock.ms += 60
+    await putNow(store, 'last')
+    const seen: string[] = []
+    while (!seen.some((txn) => txn.includes('last'))) seen.push(await follower.short())
+    expect(seen.slice(2)).toEqual(['expire d', 'put last=value of last'])
+    await follower.end()
+  })
+
+  test('replays what has expired to a stream that was away, in the order of all changes', async () => {
+    const { clock, store, changes, expiring } = await begin()
+    await commit(store, [expiring('a', 20), expiring('b', 40)])
+    clock.ms += 30
+    await putNow(store, 'c')
+    clock.ms += 30
+    await putNow(store, 'd')
+    const all = await shortAll(changes, { sinceTs: 0, keysOnly: true })
+    expect(all).toEqual(['put a,put b', 'expire a', 'put c', 'expire b', 'put d'])
+    expect(await shortAll(changes, { sinceTs: 0, keysOnly: true, keys: [utf8('b'), utf8('c')] })).toEqual([
+      'put b',
+      'put c',
+      'expire b',
+    ])
+    expect((await changes.page({ sinceTs: 0, limit: 2 })).txns.map((txn) => shortOf({ type: 'txn', ...txn }))).toEqual([
+      'put a=value of a,put b=value of b',
+      'expire a',
+    ])
+  })
+
+  test('has the version that expired as the old one, also where nobody ever saw it', async () => {
+    const { clock, store, changes, inMs, expiring } = await begin()
+    await putNow(store, 'a', 'b')
+    await commit(store, [expiring('a', 50, 'short life'), { ...put('b', 'never seen'), expireTs: inMs(-50) }])
+    clock.ms += 60
+    const live = await new Follower(changes, { sinceTs: store.log.start, oldValues: true }).begin()
+    await store.tso(1)
+    const all = await shortAll(changes, { sinceTs: store.log.start, oldValues: true })
+    expect(all.slice(1)).toEqual([
+      'put a=short life (value of a),put b=never seen (value of b)',
+      'expire b (never seen)',
+      'expire a (short life)',
+    ])
+    await live.end()
+  })
+
+  test('has the expiry of a pair of a snapshot, and no pair that has expired', async () => {
+    const { clock, store, changes, inMs, expiring } = await begin()
+    const at = inMs(500)
+    await commit(store, [expiring('a', 50), expiring('b', 500), put('c')])
+    clock.ms += 60
+    const events = await allOf(changes, { snapshot: true })
+    expect(events.filter(({ type }) => type === 'pair')).toMatchObject([
+      { key: utf8('b'), expireTs: at },
+      { key: utf8('c') },
+    ])
+  })
+
+  test('more keys that expire together than memory may keep: each stream reads them, in parts', {
+    tags: ['long'],
+  }, async () => {
+    const { clock, store, changes, expiring } = await begin({ feedBytesMax: 4096, pageBytesMax: 4096 })
+    const keys = Array.from({ length: 3000 }, (_, i) => `k${String(i).padStart(4, '0')}`)
+    const followers = [
+      await new Follower(changes).begin(),
+      await new Follower(changes, { prefixes: [utf8('k000')] }).begin(),
+    ] as const
+    for (let from = 0; from < keys.length; from += 500)
+      await commit(
+        store,
+        keys.slice(from, from + 500).map((key) => expiring(key, 50)),
+      )
+    clock.ms += 60
+    for (const [i, follower] of followers.entries()) {
+      const expired: string[] = []
+      const parts: (number | undefined)[] = []
+      for (let isLast = false; !isLast; ) {
+        const txn = await follower.next()
+        if (txn.changes[0]?.op !== 'expire') continue
+        expired.push(...txn.changes.map(({ key }) => text(key)))
+        parts.push(txn.part)
+        isLast = txn.isLast ?? true
+      }
+      expect(expired).toEqual(i === 0 ? keys : keys.slice(0, 10))
+      if (i === 0) expect(parts).toEqual(parts.map((_, part) => part))
+      await follower.end()
+    }
+  })
+})
 
 test('a put that fails and lands expires for a live stream too', async () => {
   const clock = new TestClock()

@@ -6,18 +6,7 @@ import type { RangeChange } from '../../src/percolator/change.js'
 import { ChangeFilter } from '../../src/percolator/change-filter.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
-import {
-  codeOf,
-  del,
-  memoryStores,
-  prewriteOf,
-  put,
-  TestClock,
-  testStores,
-  text,
-  unlessRefused,
-  utf8,
-} from '../store/support.js'
+import { codeOf, del, prewriteOf, put, TestClock, testStores, text, unlessRefused, utf8 } from '../store/support.js'
 import { type Copy, CopyingFollower, type FollowerOrder } from './follower.js'
 import { openChanges } from './support.js'
 
@@ -25,7 +14,6 @@ import { openChanges } from './support.js'
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 40 : 10))
 
 const stores = testStores()
-const memory = memoryStores()
 
 const KEYS = ['a', 'ab', 'b', 'ba', 'c', 'd']
 const key = fc.constantFrom(...KEYS)
@@ -77,34 +65,30 @@ const history = fc.record({
   pageBytesMax: fc.constantFrom(300, 2 ** 23),
 })
 
-for (const [kind, open] of [
-  ['memory', (now: () => number) => memory.open({ now })],
-  ['the chosen store', (now: () => number) => stores.open({ now })],
-] as const)
-  test(`random histories: a copy equals the keys at each resolved_ts (${kind})`, async () => {
-    await fc.assert(
-      fc.asyncProperty(history, async ({ rounds, followers: orders, feedBytesMax, pageBytesMax }) => {
-        const clock = new TestClock()
-        const store = await open(clock.now)
-        const ledger = new Ledger(store, clock)
-        const changes = openChanges(store, { feedBytesMax, pageBytesMax })
-        const followers = orders.map((order) => new CopyingFollower(changes, order))
-        for (const round of rounds) await Promise.all(round.map((each) => ledger.run(each)))
-        await ledger.end()
-        clock.ms += 100 // Everything expires.
-        const last = await store.tso(1)
-        await Promise.all(followers.map((each) => each.endAt(last)))
-        for (const [i, { copies, breaches, olds }] of followers.entries()) {
-          expect(breaches).toEqual([])
-          expect(olds.filter(({ key, ts }) => !ledger.isRemovedAfter(key, ts))).toEqual([])
-          for (const copy of copies) ledger.check(copy, orders[i] as FollowerOrder)
-        }
-        expect(changes.status).toMatchObject({ live: 0, behind: 0 })
-        await store.close()
-      }),
-      { numRuns: RUNS },
-    )
-  })
+test('random histories: a copy equals the keys at each resolved_ts', async () => {
+  await fc.assert(
+    fc.asyncProperty(history, async ({ rounds, followers: orders, feedBytesMax, pageBytesMax }) => {
+      const clock = new TestClock()
+      const store = await stores.open({ now: clock.now })
+      const ledger = new Ledger(store, clock)
+      const changes = openChanges(store, { feedBytesMax, pageBytesMax })
+      const followers = orders.map((order) => new CopyingFollower(changes, order))
+      for (const round of rounds) await Promise.all(round.map((each) => ledger.run(each)))
+      await ledger.end()
+      clock.ms += 100 // Everything expires.
+      const last = await store.tso(1)
+      await Promise.all(followers.map((each) => each.endAt(last)))
+      for (const [i, { copies, breaches, olds }] of followers.entries()) {
+        expect(breaches).toEqual([])
+        expect(olds.filter(({ key, ts }) => !ledger.isRemovedAfter(key, ts))).toEqual([])
+        for (const copy of copies) ledger.check(copy, orders[i] as FollowerOrder)
+      }
+      expect(changes.status).toMatchObject({ live: 0, behind: 0 })
+      await store.close()
+    }),
+    { numRuns: RUNS },
+  )
+})
 
 interface Entry {
   readonly key: string

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coordinator.js'
-import { openMemoryStore } from '../../src/store/memory/memory-store.js'
+import { openMemoryStore } from '../../src/store/leveldb/leveldb-store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { codeOf, utf8 } from '../store/support.js'
 

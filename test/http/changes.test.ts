@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { Grant } from '../../src/access/grant.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
-import { openMemoryStore } from '../../src/store/memory/memory-store.js'
+import { openMemoryStore } from '../../src/store/leveldb/leveldb-store.js'
 import { type Event, NDJSON, Stream } from './streaming.js'
 import {
   expectProblem,

@@ -4,15 +4,11 @@ import { Database } from '../../src/database/database.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { LeaseRider } from '../../src/percolator/riders.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { CompleteStore } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Op } from '../../src/txn/op.js'
 import { makeDirectory, type TappedEngine, text, utf8 } from '../store/support.js'
 import { TwoClocks } from './support.js'
-
-export const STORES = ['leveldb', 'memory'] as const
-export type StoreName = (typeof STORES)[number]
 
 /** A database with leases and keys that are attached to them, and clocks that stand still. */
 export class Attaching {
@@ -21,13 +17,12 @@ export class Attaching {
   database!: Database
 
   private constructor(
-    readonly kind: StoreName,
-    readonly directory: string | undefined,
+    readonly directory: string,
     readonly tapped: TappedEngine | undefined,
   ) {}
 
-  static async open(kind: StoreName, tapped?: TappedEngine): Promise<Attaching> {
-    const attaching = new Attaching(kind, kind === 'leveldb' ? await makeDirectory() : undefined, tapped)
+  static async open(tapped?: TappedEngine): Promise<Attaching> {
+    const attaching = new Attaching(await makeDirectory(), tapped)
     await attaching.start()
     opened.push(attaching)
     return attaching
@@ -41,10 +36,9 @@ export class Attaching {
   async close(): Promise<void> {
     await this.database.close()
     opened.splice(opened.indexOf(this), 1)
-    if (this.directory !== undefined) await rm(this.directory, { recursive: true, force: true })
+    await rm(this.directory, { recursive: true, force: true })
   }
 
-  /** On LevelDB alone. */
   async restart(): Promise<void> {
     await this.database.close()
     await this.start()
@@ -52,7 +46,6 @@ export class Attaching {
 
   #openStore(): Promise<CompleteStore> {
     const { now, monotonicNow } = this.clocks
-    if (this.directory === undefined) return openMemoryStore({ now, monotonicNow })
     const { tapped, directory } = this
     return openLevelDbStore({
       directory,

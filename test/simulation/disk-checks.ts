@@ -1,4 +1,5 @@
 import { keyText } from '../../src/bytes/key-text.js'
+import type { PersistentMap } from '../../src/bytes/persistent-map.js'
 import { type Change, compareChanges } from '../../src/percolator/change.js'
 import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
@@ -25,12 +26,12 @@ import { decodeNewest } from '../../src/store/leveldb/records/newest-record.js'
 import { RECORD_SPAN } from '../../src/store/leveldb/rows/change-records.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Ledger } from './ledger.js'
-import type { SortedMap } from './sorted-map.js'
 import type { Violations } from './violations.js'
 
-function* records(state: SortedMap, cf: number): Generator<[key: Buffer, value: Buffer]> {
-  for (const key of state.keys(String.fromCharCode(cf), String.fromCharCode(cf + 1)))
-    yield recordOf(Buffer.from(key, 'latin1'), state.get(key) as Buffer)
+function* records(state: PersistentMap<Buffer>, cf: number): Generator<[key: Buffer, value: Buffer]> {
+  const [from, to] = [String.fromCharCode(cf), String.fromCharCode(cf + 1)]
+  for (const [key, value] of state.range(from, to, Number.POSITIVE_INFINITY))
+    yield recordOf(Buffer.from(key, 'latin1'), value)
 }
 
 function recordOf(key: Buffer, sealed: Buffer): [key: Buffer, value: Buffer] {
@@ -38,7 +39,7 @@ function recordOf(key: Buffer, sealed: Buffer): [key: Buffer, value: Buffer] {
 }
 
 /** Whether the column families agree with each other: each write and lock has its value, and CF_NEWEST its write. */
-export function checkColumnFamilies(state: SortedMap, violations: Violations): void {
+export function checkColumnFamilies(state: PersistentMap<Buffer>, violations: Violations): void {
   const values = new Set<string>()
   for (const [key] of records(state, CF_DEFAULT)) values.add(`${keyText(decodeKey(key))} ${decodeKeyTs(key)}`)
   const newest = new Map<string, { readonly commitTs: Timestamp; readonly startTs: Timestamp }>()
@@ -71,7 +72,7 @@ export function checkColumnFamilies(state: SortedMap, violations: Violations): v
  * Whether the log of changes and the Puts and Deletes of CF_WRITE name each other above the bound of the log, byte for byte. Of a change
  * that a delete_range above it took nothing is left.
  */
-export function checkChangeLog(state: SortedMap, violations: Violations): void {
+export function checkChangeLog(state: PersistentMap<Buffer>, violations: Violations): void {
   const bound = Math.max(metaNumber(state, META_SAFE_POINT), metaNumber(state, META_LOG_START))
   const logged = new Set<string>()
   const removals: (Change & { readonly type: 'delete_range' })[] = []
@@ -114,7 +115,7 @@ export function checkChangeLog(state: SortedMap, violations: Violations): void {
 }
 
 /** Whether each version that expires above the safe point has its entry in CF_EXPIRY, and all entries are intact. */
-export function checkExpiryEntries(state: SortedMap, violations: Violations): void {
+export function checkExpiryEntries(state: PersistentMap<Buffer>, violations: Violations): void {
   const safePoint = metaNumber(state, META_SAFE_POINT)
   const entries = new Set<string>()
   for (const [stored] of records(state, CF_EXPIRY)) entries.add(stored.toString('latin1'))
@@ -133,13 +134,18 @@ export function checkExpiryEntries(state: SortedMap, violations: Violations): vo
 const nameOf = ({ type, key, commitTs, startTs }: Change): string =>
   `the ${type} of ${keyText(key)} at ${commitTs} by ${startTs}`
 
-function metaNumber(state: SortedMap, stored: Buffer): Timestamp {
+function metaNumber(state: PersistentMap<Buffer>, stored: Buffer): Timestamp {
   const sealed = state.get(stored.toString('latin1'))
   return sealed === undefined ? 0 : asInteger(unpackRecord(unseal(stored, sealed), 'meta', 1)[0], 'meta')
 }
 
 /** Whether nothing is gone that a read from the safe point on needs, and nothing has come from elsewhere. */
-export function checkCollected(state: SortedMap, ledger: Ledger, safePoint: Timestamp, violations: Violations): void {
+export function checkCollected(
+  state: PersistentMap<Buffer>,
+  ledger: Ledger,
+  safePoint: Timestamp,
+  violations: Violations,
+): void {
   const stored = new Map<string, Set<Timestamp>>()
   for (const [recordKey, bytes] of records(state, CF_WRITE)) {
     const key = keyText(decodeKey(recordKey))
@@ -163,12 +169,12 @@ export function checkCollected(state: SortedMap, ledger: Ledger, safePoint: Time
   }
 }
 
-export function lockedKeys(state: SortedMap): string[] {
+export function lockedKeys(state: PersistentMap<Buffer>): string[] {
   return [...records(state, CF_LOCK)].map(([key]) => keyText(decodeKey(key)))
 }
 
 /** Whether the records of attached keys went with their leases, of which none is left. */
-export function checkNoneAttached(state: SortedMap, violations: Violations): void {
+export function checkNoneAttached(state: PersistentMap<Buffer>, violations: Violations): void {
   for (const [key] of records(state, CF_SYSTEM)) {
     const name = nameOfSystem(key)
     if (name.startsWith('attached/') || name.startsWith('lease/'))

@@ -1,5 +1,5 @@
+import { PersistentMap } from '../../src/bytes/persistent-map.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
-import { SortedMap } from './sorted-map.js'
 
 /** One record of LevelDB's log. A CRC covers the whole of it, so it is there or not, never in part. */
 interface LoggedBatch {
@@ -11,7 +11,7 @@ interface LoggedBatch {
 
 /** Hears what readers get to see, and what a crash took from them. */
 export interface DiskListener {
-  shown(ops: readonly EngineOp[], state: SortedMap): void
+  shown(ops: readonly EngineOp[], state: PersistentMap<Buffer>): void
   lost(ops: readonly EngineOp[]): void
 }
 
@@ -25,7 +25,7 @@ export const textOf = (bytes: Buffer): string => bytes.toString('latin1')
  * begun when the old one's table has been written and fsynced, or is about to be by a process that has not died.
  */
 export class Disk {
-  readonly state = new SortedMap()
+  readonly state = new PersistentMap<Buffer>()
   /** The youngest of the log; what is durable and shown is left out. */
   #log: LoggedBatch[] = []
   readonly #listener: DiskListener

@@ -27,18 +27,15 @@ export type FaultKind =
   | 'table_failed'
   | 'post_lost'
 
-export const STORES = ['leveldb', 'memory', 'shared'] as const
+export const STORES = ['leveldb', 'shared'] as const
 export type StoreName = (typeof STORES)[number]
 
 /** Events of a world. Those of a table are more. */
-export const STEPS_DEFAULT: Readonly<Record<StoreName, number>> = { leveldb: 2000, memory: 2000, shared: 5000 }
+export const STEPS_DEFAULT: Readonly<Record<StoreName, number>> = { leveldb: 2000, shared: 5000 }
 
 /** What one seed's world is like. Each fault is left out in some worlds: too many at once hide each other's effects. */
 export interface Profile {
-  /**
-   * On `memory` there is no disk, and nothing of the server fails or dies: clients, the network and the clock do. `shared`: several servers
-   * on one table.
-   */
+  /** `shared`: several servers on one table. */
   readonly store: StoreName
   readonly servers: number
   /** Of several servers: a second of what they wait for before they collect. */
@@ -93,7 +90,6 @@ export interface Profile {
   readonly chances: Readonly<Record<FaultKind, number>>
 }
 
-const DEATHS_OF_THE_SERVER = { server_killed: 0, machine_crashed: 0, server_stopped: 0 }
 const FAULTS_OF_SHARED = {
   server_paused: 0,
   table_lost: 0,
@@ -183,7 +179,7 @@ function drawAlone(random: Random, store: StoreName): Profile {
       readyMax: random.pick([1, 2, 4096]),
       claimsMax: random.pick([2, 2, 100_000]),
     },
-    chances: store === 'memory' ? { ...chances, ...DEATHS_OF_THE_SERVER } : chances,
+    chances,
     feeds: random.chance(0.6),
     expires: random.chance(0.6),
     feed: {

@@ -1,9 +1,9 @@
 import { keyText } from '../../src/bytes/key-text.js'
+import type { PersistentMap } from '../../src/bytes/persistent-map.js'
 import type { Change } from '../../src/percolator/change.js'
 import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeWrite } from '../../src/percolator/codec/write.js'
-import type { Mutation } from '../../src/percolator/row.js'
 import { expiryTs, hasExpired, type WriteRecord } from '../../src/percolator/write.js'
 import { unseal } from '../../src/store/leveldb/engine/checksum.js'
 import type { EngineOp } from '../../src/store/leveldb/engine/engine.js'
@@ -17,7 +17,6 @@ import { CellLedger, type CellsSeen, type DataCommit } from './cell-ledger.js'
 import { ChangeLedger, compareFed, type FedChange, type FedRange, fed } from './change-ledger.js'
 import { type DiskListener, textOf } from './disk.js'
 import { SharedCellLedger } from './shared-cell-ledger.js'
-import type { SortedMap } from './sorted-map.js'
 import type { Violations } from './violations.js'
 
 /** A Put, Delete or Lock record that was once to be seen. */
@@ -158,7 +157,7 @@ export class Ledger implements DiskListener {
     return found === undefined || this.changes.isRemoved(key, found.commitTs, ts) ? undefined : found.value
   }
 
-  shown(ops: readonly EngineOp[], state: SortedMap): void {
+  shown(ops: readonly EngineOp[], state: PersistentMap<Buffer>): void {
     this.moment++
     for (const removal of removalsIn(ops)) this.changes.removed(removal)
     const commits: DataCommit[] = []
@@ -182,22 +181,6 @@ export class Ledger implements DiskListener {
     }
   }
 
-  /** The same of a store without a disk: a change of rows that readers see from now on. */
-  readonly changed = (mutations: readonly Mutation[], records: readonly SystemWrite[]): void => {
-    this.moment++
-    const commits: DataCommit[] = []
-    for (const mutation of mutations)
-      if (mutation.type === 'put-value')
-        this.#longValues.set(`${keyText(mutation.key)} ${mutation.startTs}`, mutation.value)
-    for (const mutation of mutations) {
-      if (mutation.type !== 'put-write') continue
-      const { write } = mutation
-      const key = keyText(mutation.key)
-      commits.push(...this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`)))
-    }
-    this.#cells.shown(mutations, commits, records)
-  }
-
   /** The same of a row that several servers share. */
   written(rowKey: Buffer, writes: readonly ColumnWrite[]): void {
     this.moment++
@@ -215,7 +198,7 @@ export class Ledger implements DiskListener {
     }
   }
 
-  #record(recordKey: Buffer, bytes: Buffer, state: SortedMap): DataCommit[] {
+  #record(recordKey: Buffer, bytes: Buffer, state: PersistentMap<Buffer>): DataCommit[] {
     const rawKey = decodeKey(recordKey)
     const write = decodeWrite(unseal(recordKey, bytes), decodeKeyTs(recordKey))
     const valueAt = valueKey(rawKey, write.startTs)

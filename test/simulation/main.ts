@@ -7,8 +7,7 @@ const USAGE = `usage: npm run sim -- [--seed N] [--seeds COUNT] [--steps N] [--s
   --seed N    the world to simulate; the first one of several (default 1)
   --seeds N   how many, one after another (default 1)
   --steps N   events until no fault strikes any more and all transactions are brought to an end (default 2000; shared: 5000)
-  --store NAME     leveldb (default), or memory: without faults of the disk and deaths of the server; or
-                   shared: three servers on one table
+  --store NAME     leveldb (default), or shared: three servers on one table
   --until-failure  stop after the first seed that fails
   --trace     print every event and every call
 

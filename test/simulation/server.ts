@@ -12,7 +12,6 @@ import { Leases } from '../../src/leases/leases.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers } from '../../src/observers/observers.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import { openMemoryStore } from '../../src/store/memory/memory-store.js'
 import type { CompleteStore } from '../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
@@ -22,10 +21,10 @@ import type { Disk } from './disk.js'
 import type { Faults } from './faults.js'
 import type { LeaseBooks } from './lease-ledger.js'
 import type { Ledger } from './ledger.js'
-import { MemoryEngine } from './memory-engine.js'
 import type { RunningServer } from './running-server.js'
 import { Owner, type Scheduler } from './scheduler.js'
 import { isAway, type SharedServers } from './shared-servers.js'
+import { SimulatedEngine } from './simulated-engine.js'
 import type { Violations } from './violations.js'
 
 /** A call that the server has not answered. */
@@ -175,14 +174,7 @@ export class Server {
   }
 
   #changesOf(store: CompleteStore, resolver: LockResolver): Changes {
-    const { faults, violations, ledger } = this.#world
-    if (faults.profile.store === 'memory')
-      store.log.listen({
-        settled: (changes) => {
-          for (const change of changes) if (change.type === 'delete_range') ledger.changes.removed(change)
-        },
-        reloaded: () => {},
-      })
+    const { faults, violations } = this.#world
     const limits = { ...DEFAULT_LIMITS, ...faults.profile.feed }
     const onError = (error: unknown): void => {
       if (!isEngineError(error) && !(error instanceof KvError && error.code === 'storage_unavailable'))
@@ -194,12 +186,11 @@ export class Server {
   }
 
   #openStore(): Promise<CompleteStore> {
-    const { scheduler, faults, disk, ledger, wallMs } = this.#world
-    const { store, durability, cacheBytesMax, lookUpSlowMs } = faults.profile
+    const { scheduler, faults, disk, wallMs } = this.#world
+    const { durability, cacheBytesMax, lookUpSlowMs } = faults.profile
     const clock = { now: wallMs, monotonicNow: () => scheduler.nowMs }
-    if (store === 'memory') return openMemoryStore({ ...clock, onChange: ledger.changed })
     disk.recover()
-    const openEngine = async () => new MemoryEngine(disk, scheduler, faults)
+    const openEngine = async () => new SimulatedEngine(disk, scheduler, faults)
     return openLevelDbStore({ ...clock, directory: 'simulated', durability, cacheBytesMax, openEngine, lookUpSlowMs })
   }
 

@@ -17,7 +17,6 @@ test.each(['leveldb', 'shared'] as const)(
 
 test.each([
   { store: 'leveldb', seeds: 20, share: 1 },
-  { store: 'memory', seeds: 20, share: 1 },
   { store: 'shared', seeds: 10, share: 0.05 },
 ] as const)(
   'on $store, whatever fails, transactions and runs are what they promise',

@@ -8,7 +8,7 @@ import { openLevelDb } from '../../src/store/leveldb/directory/open-level-db.js'
 import { sealedEngine } from '../../src/store/leveldb/engine/checksum.js'
 import type { Engine, EngineOp, EngineReader } from '../../src/store/leveldb/engine/engine.js'
 import type { LevelDbStoreOptions } from '../../src/store/leveldb/leveldb-store.js'
-import { type MemoryStoreOptions, openMemoryStore } from '../../src/store/memory/memory-store.js'
+import { type EngineStoreOptions, openMemoryStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import { type Timestamp, timestampFromMs } from '../../src/timestamp.js'
 import { openTestStore, reopenTestStore } from './test-store.js'
@@ -129,12 +129,12 @@ export function testStores(): {
 }
 
 /** Stores in memory that go away after each test: for tests of what stands above stores, and of nothing that one keeps. */
-export function memoryStores(): { open: (options?: MemoryStoreOptions) => Promise<CompleteStore> } {
+export function memoryStores(): { open: (options?: EngineStoreOptions) => Promise<CompleteStore> } {
   const stores: Store[] = []
   afterEach(async () => {
     for (const store of stores.splice(0)) await store.close()
   })
-  const open = async (options?: MemoryStoreOptions): Promise<CompleteStore> => {
+  const open = async (options?: EngineStoreOptions): Promise<CompleteStore> => {
     const store = await openMemoryStore(options)
     stores.push(store)
     return store

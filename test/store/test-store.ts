@@ -1,6 +1,5 @@
 import { TestRunner } from 'vitest'
-import { type LevelDbStoreOptions, openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import { openMemoryStore } from '../../src/store/memory/memory-store.js'
+import { type LevelDbStoreOptions, openLevelDbStore, openMemoryStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { StoreOptions } from './suite/contract.js'
 import { MemoryTable } from './table/memory-table.js'
@@ -27,9 +26,9 @@ export type TestStoreOptions = Omit<Partial<LevelDbStoreOptions>, 'directory'>
 export async function openTestStore(directory: string, options: TestStoreOptions = {}): Promise<CompleteStore> {
   if (TEST_STORE === 'leveldb') return openLevelDbStore({ durability: 'async', ...options, directory })
   if (options.openEngine !== undefined) skipOthers('holds, fails or counts calls of the engine')
-  const { now, monotonicNow, onClockStep: onStep, answers, locksMax } = options
+  const { now, monotonicNow, onClockStep, answers, locksMax } = options
   if (TEST_STORE === 'bigtable') return onTable({ now, monotonicNow, ...(answers && { answers }) })
-  return openMemoryStore({ now, monotonicNow, onStep, answers, locksMax })
+  return openMemoryStore({ now, monotonicNow, onClockStep, answers, locksMax })
 }
 
 /** A table in memory, or of the emulator that the environment names. Cases that need what this store lacks are skipped: see test/bigtable/README.md. */

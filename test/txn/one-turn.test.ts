@@ -12,7 +12,6 @@ import type { Op } from '../../src/txn/op.js'
 import {
   codeOf,
   EngineFailure,
-  memoryStores,
   prewriteOf,
   put as putOf,
   read,
@@ -26,9 +25,10 @@ import {
   watch,
   write,
 } from '../store/support.js'
+import { MemoryTable } from '../store/table/memory-table.js'
+import { openTableStore } from '../store/table/open-table-store.js'
 
 const stores = testStores()
-const inMemory = memoryStores()
 let tapped: TappedEngine
 let clock: TestClock
 let store: CompleteStore
@@ -317,11 +317,11 @@ describe('left to `transact`', () => {
   })
 
   test('a store that has no such call', async () => {
-    const memory = await inMemory.open()
-    const other = await databaseOn(memory)
+    const table = await openTableStore(new MemoryTable())
+    const other = await databaseOn(table)
     expect(now([put('a')], {}, other)).toBeUndefined()
     await other.transact(requestOf([put('a', '1')]))
-    expect(await read(memory, 'a')).toBe('1')
+    expect(await read(table, 'a')).toBe('1')
   })
 })
 

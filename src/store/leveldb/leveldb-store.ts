@@ -34,6 +34,7 @@ import { OwnFiles, ownedEngine } from './directory/own-files.js'
 import { diskSpaceOf, logBytesOf } from './engine/disk-space.js'
 import type { Engine } from './engine/engine.js'
 import type { LevelTuning } from './engine/level-engine.js'
+import { MemoryEngine } from './engine/memory-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
 import { META_LOG_READ, META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
@@ -53,27 +54,33 @@ import { putMark, readMark } from './rows/saved-mark.js'
 import { scanLock } from './rows/scan-lock.js'
 import { SystemKeyspace } from './rows/system-keyspace.js'
 
-export interface LevelDbStoreOptions {
-  readonly directory: string
-  /** `sync`: answers wait for the fsync of their write. `async`: a crash of the machine can lose the last writes. */
-  readonly durability: 'sync' | 'async'
+/** What does not depend on where an engine keeps its records. */
+export interface EngineStoreOptions {
   /** Size of the version cache. */
-  readonly cacheBytesMax?: number
-  /** Of LevelDB itself. */
-  readonly tuning?: LevelTuning
+  readonly cacheBytesMax?: number | undefined
   /** Shared by all reads. Default: a budget with the default limits. */
-  readonly answers?: AnswerBudget
+  readonly answers?: AnswerBudget | undefined
   /** Pessimistic locks are refused when this many locks stand. */
-  readonly locksMax?: number
+  readonly locksMax?: number | undefined
   /** Wall clock (Unix milliseconds) and monotonic clock (milliseconds), which tests replace. See `Clock`. */
   readonly now?: (() => number) | undefined
   readonly monotonicNow?: (() => number) | undefined
   /** Called when the clock jumps, or at the start when it is far from where the last run left it. */
-  readonly onClockStep?: (message: string) => void
+  readonly onClockStep?: ((message: string) => void) | undefined
   /** Called when timestamps become late, because the disk is slow, and when they are handed out again. */
   readonly onTimestamps?: (message: string) => void
   /** Called when writes are refused because one failed, on a full disk for example, and when they are accepted again. */
   readonly onWritable?: OnWritable
+  /** See `LookUps`. Tests set 0 to be able to delay look-ups, which keeps them off the event loop. */
+  readonly lookUpSlowMs?: number
+}
+
+export interface LevelDbStoreOptions extends EngineStoreOptions {
+  readonly directory: string
+  /** `sync`: answers wait for the fsync of their write. `async`: a crash of the machine can lose the last writes. */
+  readonly durability: 'sync' | 'async'
+  /** Of LevelDB itself. */
+  readonly tuning?: LevelTuning
   /** Replaced by tests, with engines that fail. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Told before a directory of an older format is converted, from which there is no way back. */
@@ -84,8 +91,6 @@ export interface LevelDbStoreOptions {
   readonly onEnd?: (message: string) => void
   /** Time from opening to the first scrub. With `openEngine` there is no scrub unless this is set. */
   readonly scrubFirstMs?: number
-  /** See `LookUps`. Tests set 0 to be able to delay look-ups, which keeps them off the event loop. */
-  readonly lookUpSlowMs?: number
 }
 
 export interface OpenedDatabase {
@@ -96,83 +101,84 @@ export interface OpenedDatabase {
   readonly durationMs: number
 }
 
-/**
- * Opens a data directory and composes the store from its parts (reads, changes, pessimistic locks, collection, restoration),
- * which all work on one `RowStore`.
- * @throws DataDirectoryError
- */
+/** Opens the store of a data directory. @throws DataDirectoryError */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<CompleteStore> {
-  const { directory, openEngine, tuning, scrubFirstMs, now, monotonicNow, onClockStep } = options
+  const { directory, durability, openEngine, tuning, scrubFirstMs } = options
   const beganAtMs = performance.now()
-  requireUsableClock((now ?? Date.now)())
+  requireUsableClock((options.now ?? Date.now)())
   const logBytes = openEngine === undefined ? await logBytesOf(directory) : 0
   const { onConvert = () => {} } = options
   const open = openEngine ?? ((path) => openVerified(path, tuning))
   let engine = await openDataDirectory(directory, open, (from) => onConvert(from, FORMAT_VERSION))
+  let rows: RowStore | undefined
   try {
-    const { mark: savedMark, jumps: savedJumps, extraMs: savedExtraMs } = await readMark(engine, options.directory)
-    const savedClock = { savedMs: physicalMs(savedMark), savedExtraMs, savedJumps }
-    const clock = new Clock({ now, monotonicNow, ...savedClock, onStep: onClockStep })
-    const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
-    const logStart = await readMetaNumber(engine, META_LOG_START)
-    const isLogRead = (await engine.get(META_LOG_READ)) !== undefined
-    const cursorSecret = await cursorSecretOf(engine)
-    const { durability, cacheBytesMax = CACHE_BYTES_DEFAULT, lookUpSlowMs } = options
-    const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
-    const oracle = new Oracle({
-      savedMark,
-      save: (mark, extraMs) => rows.submit([putMark({ mark, jumps: clock.jumps, extraMs })]),
-      clock,
-      onChange: options.onTimestamps,
-    })
-    const saved = { savedMark, safePoint, logStart, isLogRead }
-    const rows = new RowStore(engine, {
-      durability,
-      cacheBytesMax,
-      clock,
-      oracle,
-      ...saved,
-      lookUpSlowMs,
-      onWritable: options.onWritable,
-    })
-    await rows.start()
-    const rangeDeletion = new RangeDeletion(rows)
-    if (rows.health.restoring === undefined) await rangeDeletion.resume()
+    const parts = await openParts(engine, directory, durability, options)
+    rows = parts.rows
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
     const scrub = isScrubbed ? startScrub(directory, onDamage, scrubFirstMs) : undefined
     function onDamage(message: string): void {
       const why = `the database is damaged: ${message}`
-      rows.health.end(why)
+      rows?.health.end(why)
       options.onEnd?.(why)
     }
     function onLost(message: string): void {
       options.onEnd?.(message)
-      rows.abandon(message).catch(() => {}) // If LevelDB cannot be closed, it is at least no longer used.
+      rows?.abandon(message).catch(() => {}) // If LevelDB cannot be closed, it is at least no longer used.
     }
     options.onOpen?.({
-      isNew: savedMark === 0,
+      isNew: parts.isNew,
       replayedBytes: logBytes,
       locks: rows.locks.size,
       durationMs: Math.round(performance.now() - beganAtMs),
     })
-    const stopScrub = (): void => scrub?.stop()
-    const diskSpace = () => diskSpaceOf(directory)
-    return new LevelDbStore({
-      rows,
-      rangeDeletion,
-      oracle,
-      clock,
-      answers,
-      locksMax,
-      cursorSecret,
-      stopScrub,
-      diskSpace,
+    return new LevelDbStore('leveldb', parts, {
+      stopScrub: () => scrub?.stop(),
+      diskSpace: () => diskSpaceOf(directory),
     })
   } catch (error) {
     await engine.close()
     throw unusable(directory, error)
   }
+}
+
+/** Opens a store whose data is lost when it is closed. @param engine replaced by tests. */
+export async function openMemoryStore(
+  options: EngineStoreOptions = {},
+  engine: Engine = new MemoryEngine(),
+): Promise<CompleteStore> {
+  return new LevelDbStore('memory', await openParts(engine, 'in memory', 'async', options))
+}
+
+/** Reads what an engine has, and composes the parts of a store (reads, changes, pessimistic locks, ...) on one `RowStore`. */
+async function openParts(
+  engine: Engine,
+  directory: string,
+  durability: 'sync' | 'async',
+  options: EngineStoreOptions,
+): Promise<Parts> {
+  const { now, monotonicNow, onClockStep, onTimestamps, onWritable, lookUpSlowMs } = options
+  const { mark: savedMark, jumps: savedJumps, extraMs: savedExtraMs } = await readMark(engine, directory)
+  const savedClock = { savedMs: physicalMs(savedMark), savedExtraMs, savedJumps }
+  const clock = new Clock({ now, monotonicNow, ...savedClock, onStep: onClockStep })
+  const safePoint = await readMetaNumber(engine, META_SAFE_POINT)
+  const logStart = await readMetaNumber(engine, META_LOG_START)
+  const isLogRead = (await engine.get(META_LOG_READ)) !== undefined
+  const cursorSecret = await cursorSecretOf(engine)
+  const { cacheBytesMax = CACHE_BYTES_DEFAULT } = options
+  const { answers = new AnswerBudget(DEFAULT_LIMITS), locksMax = DEFAULT_LIMITS.locksMax } = options
+  const oracle = new Oracle({
+    savedMark,
+    save: (mark, extraMs) => rows.submit([putMark({ mark, jumps: clock.jumps, extraMs })]),
+    clock,
+    onChange: onTimestamps,
+  })
+  const saved = { savedMark, safePoint, logStart, isLogRead }
+  const rows = new RowStore(engine, { durability, cacheBytesMax, clock, oracle, ...saved, lookUpSlowMs, onWritable })
+  await rows.start()
+  const rangeDeletion = new RangeDeletion(rows)
+  if (rows.health.restoring === undefined) await rangeDeletion.resume()
+  return { rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, isNew: savedMark === 0 }
 }
 
 /** Must run before the first write. @throws DataDirectoryError */
@@ -202,12 +208,17 @@ interface Parts {
   readonly answers: AnswerBudget
   readonly locksMax: number
   readonly cursorSecret: Uint8Array
-  readonly stopScrub: () => void
-  readonly diskSpace: () => Promise<DiskSpace>
+  readonly isNew: boolean
 }
 
+interface Files {
+  readonly stopScrub: () => void
+  readonly diskSpace: () => Promise<DiskSpace | undefined>
+}
+
+const NO_FILES: Files = { stopScrub: () => {}, diskSpace: async () => undefined }
+
 class LevelDbStore implements CompleteStore {
-  readonly name = 'leveldb'
   readonly traits = TRAITS
   readonly time: TimeSource
   readonly upkeep: Upkeep
@@ -234,7 +245,11 @@ class LevelDbStore implements CompleteStore {
   readonly #rangeDeletion: RangeDeletion
   readonly #stopScrub: () => void
 
-  constructor({ rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret, stopScrub, diskSpace }: Parts) {
+  constructor(
+    readonly name: string,
+    { rows, rangeDeletion, oracle, clock, answers, locksMax, cursorSecret }: Parts,
+    { stopScrub, diskSpace }: Files = NO_FILES,
+  ) {
     this.answers = answers
     this.cursorSecret = cursorSecret
     this.#rows = rows
@@ -396,7 +411,7 @@ function locksOf(rows: RowStore): StandingLocks {
   }
 }
 
-function filesOf(rows: RowStore, space: () => Promise<DiskSpace>): StoreFiles {
+function filesOf(rows: RowStore, space: Files['diskSpace']): StoreFiles {
   return {
     levels: () => (rows.health.isAvailable ? rows.engine.levels?.() : undefined),
     compact: (range) =>

@@ -4,7 +4,7 @@ import { afterEach, expect, test, vi } from 'vitest'
 import { Grant } from '../../../src/access/grant.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
-import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
+import { openMemoryStore } from '../../../src/store/leveldb/leveldb-store.js'
 import { expectProblem, type Json, numberOf, okBody, type Sent, sendTo, serve, type TestServer } from '../support.js'
 
 const PATIENT = { timeout: 30_000, interval: 5 }

@@ -6,8 +6,8 @@ import { connect as connectTls } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { parseTokens } from '../../../src/access/tokens.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
-import { openLevelDbStore } from '../../../src/store/leveldb/leveldb-store.js'
-import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
+import { MemoryEngine } from '../../../src/store/leveldb/engine/memory-engine.js'
+import { openLevelDbStore, openMemoryStore } from '../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../src/store/store.js'
 import { TappedEngine } from '../../store/support.js'
 import { serve, type TestServer } from '../support.js'
@@ -86,6 +86,12 @@ export class Lane {
   static async open(variant: Variant, fastLane: boolean): Promise<Lane> {
     const changes = { count: 0 }
     const engine = new TappedEngine()
+    const inMemory = new MemoryEngine()
+    const write = inMemory.write.bind(inMemory)
+    inMemory.write = (ops) => {
+      changes.count++
+      return write(ops)
+    }
     engine.onWrite = (_, land) => {
       changes.count++
       engine.writes.length = 0
@@ -95,7 +101,7 @@ export class Lane {
     const store =
       variant.store === 'leveldb'
         ? await openLevelDbStore({ directory, durability: 'async', openEngine: engine.open })
-        : await openMemoryStore({ onChange: () => changes.count++ })
+        : await openMemoryStore({}, inMemory)
     const known = variant.tokens === undefined ? undefined : parseTokens(variant.tokens)
     const options = {
       limits: { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...variant.limits },

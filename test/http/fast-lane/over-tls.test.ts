@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from 'node:tls'
 import { expect, test, vi } from 'vitest'
-import { openMemoryStore } from '../../../src/store/memory/memory-store.js'
+import { openMemoryStore } from '../../../src/store/leveldb/leveldb-store.js'
 import { serve } from '../support.js'
 import { certificate } from './variants.js'
 

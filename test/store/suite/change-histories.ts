@@ -10,7 +10,7 @@ import { asText, changesOf, compareRead, historyOf, isIn, isRange, type ReadChan
 import { LONG } from './contents.js'
 import type { Contract } from './contract.js'
 
-/** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/store/memory test/store/leveldb/contract.test.ts -t histories */
+/** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/store/leveldb/contract.test.ts -t histories */
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 50 : 25))
 
 const KEYS = ['a', 'ab', 'b', 'c', 'd']

@@ -8,7 +8,7 @@ import { Attaching } from '../../../leases/attaching.js'
 import { utf8 } from '../../support.js'
 
 test('missing and damaged records of attached keys are found, and a repair makes them as they were', async () => {
-  const attaching = await Attaching.open('leveldb')
+  const attaching = await Attaching.open()
   const fence = await attaching.grant('a', 60_000)
   for (const key of ['missing', 'damaged', 'detached']) await attaching.attach(key, 'a', fence)
   await attaching.put('detached')

@@ -19,11 +19,3 @@ export function committedChange(mutations: readonly Mutation[], i: number): KeyC
     ? { type: 'put', key, commitTs, startTs, value }
     : { type: 'put', key, commitTs, startTs, value, expireTs }
 }
-
-/** All changes that the mutations commit. */
-export function* committedChanges(mutations: readonly Mutation[]): Generator<KeyChange> {
-  for (let i = 0; i < mutations.length; i++) {
-    const change = committedChange(mutations, i)
-    if (change !== undefined) yield change
-  }
-}

@@ -1,3 +1,4 @@
+import type { PersistentMap } from '../../src/bytes/persistent-map.js'
 import type {
   Engine,
   EngineIterator,
@@ -8,7 +9,6 @@ import type {
 import { type Disk, textOf } from './disk.js'
 import type { Faults } from './faults.js'
 import type { Scheduler } from './scheduler.js'
-import type { SortedMap } from './sorted-map.js'
 
 class LevelError extends Error {
   constructor(
@@ -28,7 +28,7 @@ const ANSWERED_LATER = 0.3
  * LevelDB as one process has it open, on a simulated disk. Every operation is one or more events of that process, so
  * others come in between, and it dies in between.
  */
-export class MemoryEngine implements Engine {
+export class SimulatedEngine implements Engine {
   readonly #disk: Disk
   readonly #scheduler: Scheduler
   readonly #faults: Faults
@@ -135,21 +135,17 @@ export class MemoryEngine implements Engine {
     this.#opened++
   }
 
-  #iteratorOf(state: SortedMap, { gte, lt, reverse = false, values = true }: EngineRange): EngineIterator {
+  #iteratorOf(state: PersistentMap<Buffer>, { gte, lt, reverse = false, values = true }: EngineRange): EngineIterator {
     const opened = this.#opened
-    const keys = state.keys(textOf(gte), textOf(lt))
-    if (reverse) keys.reverse()
+    const entries = state.range(textOf(gte), textOf(lt), Number.POSITIVE_INFINITY, reverse)
     let at = 0
     return {
       nextv: (size) =>
         this.#read('next', () => {
           if (opened !== this.#opened) throw new LevelError('LEVEL_ITERATOR_NOT_OPEN', 'the iterator is closed')
-          const page = keys.slice(at, at + size)
+          const page = entries.slice(at, at + size)
           at += size
-          return page.map((key): [Buffer, Buffer] => [
-            Buffer.from(key, 'latin1'),
-            values ? (state.get(key) as Buffer) : Buffer.alloc(0),
-          ])
+          return page.map(([key, value]) => [Buffer.from(key, 'latin1'), values ? value : Buffer.alloc(0)])
         }),
       close: async () => {},
     }
