@@ -10,7 +10,6 @@ export interface EngineRange {
   readonly values?: boolean
 }
 
-/** @internal */
 export interface EngineIterator {
   /** @returns the next `size` entries; fewer only at the end of the range. */
   nextv(size: number): Promise<[Buffer, Buffer][]>
