@@ -1,4 +1,5 @@
 import { asBuffer } from '../bytes/key-text.js'
+import { isReserved } from '../bytes/reserved-keys.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import {
   BACKUP_MAGIC,
@@ -61,6 +62,11 @@ export async function* decodeBackup(
       }
       const pairs = decodePairs(body, sums.lastKey, { ts: header.ts, baseTs: header.base?.ts, mayExpire: isCurrent })
       if (pairs === undefined) throw damaged('the pairs make no sense')
+      if (pairs.some(({ key }) => isReserved(key)))
+        throw new BackupError(
+          'unsupported',
+          'the backup has keys that begin with 00 00 and perkv/, which are reserved now',
+        )
       sums.block(head, body)
       sums.counted(pairs)
       yield { type: 'data', pairs, body }

@@ -1,6 +1,6 @@
 /**
- * Keys that begin with these bytes, `00 00 perkv/`, are for the server's own rows in transactions, and refused for users. A store
- * that many servers share keeps acknowledgements and notifications of observers there.
+ * Keys that begin with these bytes, `00 00 perkv/`, are for the server's own rows in transactions, and refused for users:
+ * outcomes of Idempotency-Keys, and in a store that many servers share acknowledgements and notifications of observers.
  */
 export const RESERVED_PREFIX: Uint8Array = Uint8Array.from('\0\0perkv/', (character) => character.charCodeAt(0))
 

@@ -318,6 +318,7 @@ export class Transaction {
    * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
    * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
    * @param signal ends waits of the commit, as the signal of the transaction does, which is rolled back then.
+   * @param row a row of the server itself, which goes with what is written. Where nothing is to be committed it is left out.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
    * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key that is attached to a lease which is not among the
    *   riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never will.
@@ -327,9 +328,10 @@ export class Transaction {
     riders?: Riders,
     signal?: AbortSignal,
     stages?: Stages,
+    row?: PrewriteMutation,
   ): Promise<Timestamp> {
     if (this.#state.name !== 'committing' || this.#committing === undefined)
-      this.#committing = this.#commit(prewrite, riders, signal, stages)
+      this.#committing = this.#commit(prewrite, riders, signal, stages, row)
     return this.#committing
   }
 
@@ -338,6 +340,7 @@ export class Transaction {
     riders?: Riders,
     signal?: AbortSignal,
     stages?: Stages,
+    row?: PrewriteMutation,
   ): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
     if (this.#state.name === 'undetermined')
@@ -364,7 +367,7 @@ export class Transaction {
     }
     const reads = this.#readSet(mutations)
     const ridersPrimary = riders && primaryOf(riders)
-    const primary = this.#locks?.primary ?? mutations[0]?.key ?? ridersPrimary
+    const primary = this.#locks?.primary ?? mutations[0]?.key ?? (ridersPrimary && row ? row.key : ridersPrimary)
     const isReadOnly =
       this.#buffer.size === 0 &&
       this.#ride === undefined &&
@@ -378,6 +381,7 @@ export class Transaction {
     }
     const within = signalOf(eitherSignal(this.#options.signal, signal))
     if (within?.aborted) this.#refuse(within.reason)
+    if (row !== undefined) mutations = [...mutations, row]
     const plan: CommitPlan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,

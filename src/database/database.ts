@@ -167,7 +167,7 @@ export class Database {
     this.coordinator = coordinator
     const onFeedError = (error: unknown): void => onError('the change feed failed', error)
     this.changes = new Changes(store, { limits, consumers, resolver: this.coordinator.resolver, onError: onFeedError })
-    this.#outcomes = new Outcomes(store, limits)
+    this.#outcomes = new Outcomes(store, this.coordinator, limits)
     this.#oneShots = new OneShots(store, this.coordinator, this.#outcomes, limits)
     this.transactions = new InteractiveTransactions(store, this.coordinator, this.#outcomes, limits, registry.id)
     const sources = {
@@ -176,7 +176,7 @@ export class Database {
       registry,
       openTransactions: () => this.transactions.startTs(),
       holders: () => this.changes.holders(),
-      beforehand: (safePoint: Timestamp) => this.#beforeCollecting(safePoint),
+      beforehand: (safePoint: Timestamp) => observers.passTo(safePoint),
       afterwards: (safePoint: Timestamp, pace?: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
     }
@@ -473,14 +473,9 @@ export class Database {
   /** The Percolator call `gc`: collects up to `safePoint` even if older snapshots are in use. @throws as `collect` */
   async gc(safePoint: Timestamp): Promise<Collected> {
     this.#requireNotAhead(safePoint)
-    const beforehand = (ts: Timestamp): Promise<void> => this.#beforeCollecting(ts)
+    const beforehand = (ts: Timestamp): Promise<void> => this.observers.passTo(ts)
     const afterwards = (ts: Timestamp): Promise<void> => this.observers.collect(ts)
     return collectGarbage(this.store, safePoint, { beforehand, afterwards })
-  }
-
-  async #beforeCollecting(safePoint: Timestamp): Promise<void> {
-    await this.observers.passTo(safePoint)
-    await this.#outcomes.settle(safePoint)
   }
 
   #requireNotAhead(safePoint: Timestamp): void {

@@ -266,7 +266,10 @@ export class Pins {
     if (!this.#registry.isShared) for (const { pin } of expired) await this.#forget(pin)
     else if (expired.length > 0) {
       // Each only as it was read: another server may renew it at this moment.
-      await this.#store.system.sweep(RECORDS, (record) => this.#isExpired(decodePin('', record), this.#graceMs))
+      const { system, shared } = this.#store
+      for (const [name, record] of await system.list(RECORDS))
+        if (this.#isExpired(decodePin('', record), this.#graceMs))
+          await shared?.records.replace(name, record, undefined)
       await this.reload()
     }
   }

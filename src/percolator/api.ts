@@ -325,7 +325,7 @@ export interface ResolveLockAnswer {
 export interface ScanLockRequest extends KeyRange {
   readonly maxTs: Timestamp
   readonly limit?: number | undefined
-  /** In process only, and without `end`: the locks on reserved keys as well, which come before all others. */
+  /** In process only, and without `end`: the locks on reserved keys as well. */
   readonly withReserved?: boolean | undefined
   /** In process only, for a store with the capability `lockCount`: locks for which it returns false are left out. */
   readonly isWanted?: ((lock: Lock) => boolean) | undefined

@@ -1,3 +1,4 @@
+import { isReserved } from '../bytes/reserved-keys.js'
 import type { KeyChange } from './change.js'
 import type { Mutation } from './row.js'
 import { isData } from './write.js'
@@ -11,6 +12,7 @@ export function committedChange(mutations: readonly Mutation[], i: number): KeyC
   if (mutation?.type !== 'put-write' || mutation.isFlag || !isData(mutation.write)) return undefined
   const { type, startTs, commitTs, shortValue, expireTs } = mutation.write
   const { key } = mutation
+  if (isReserved(key)) return undefined // No feed tells of the server's own rows.
   if (type === 'delete') return { type, key, commitTs, startTs }
   const next = mutations[i + 1]
   const isLong = shortValue === undefined && next?.type === 'put-value' && next.key === key

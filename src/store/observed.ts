@@ -1,4 +1,5 @@
 import { keyText } from '../bytes/key-text.js'
+import { isReserved } from '../bytes/reserved-keys.js'
 import { KvError } from '../errors/kv-error.js'
 import { MARKS_MAX, SLICE_ITEMS } from '../limits.js'
 import { markCell } from '../percolator/actions/mark.js'
@@ -87,7 +88,12 @@ export class Observed {
 
   /** Those of the ranges that contain the key. */
   at(key: Uint8Array): readonly Observer[] {
-    return this.#index.at(keyText(key))
+    return this.#at(key)
+  }
+
+  /** Nobody observes the rows of the server. */
+  #at(key: Uint8Array): readonly Registered[] {
+    return isReserved(key) ? NOBODY : this.#index.at(keyText(key))
   }
 
   /** The lowest id; undefined: none is registered. */
@@ -121,7 +127,7 @@ export class Observed {
   mayMark(mutations: readonly Mutation[]): boolean {
     if (this.#byId.size === 0) return false
     if (mutations.length > MUTATIONS_NOW_MAX) return true
-    return mutations.some(({ key }) => this.#index.at(keyText(key)).length > 0)
+    return mutations.some(({ key }) => this.#at(key).length > 0)
   }
 
   /**
@@ -142,7 +148,7 @@ export class Observed {
       const { type, key } = mutation
       const isCommit = type === 'put-write' && !mutation.isFlag && isData(mutation.write)
       if (!isCommit && type !== 'put-lock') continue
-      const observers = this.#index.at(keyText(key))
+      const observers = this.#at(key)
       marks += observers.length
       if (marks > MARKS_MAX && (isOnePc || !isCommit)) throw tooManyMarks()
       left -= 1 + observers.length
@@ -173,6 +179,7 @@ export class Observed {
   }
 }
 
+const NOBODY: readonly Registered[] = []
 const LOOK_UPS_PER_SLICE = 32
 /** More of them are looked up in slices. */
 const MUTATIONS_NOW_MAX = 64

@@ -270,6 +270,13 @@ export interface Store extends PercolatorApi {
   /** Records of the server itself. */
   readonly system: SystemRecords
 
+  /**
+   * Removes reserved rows with all of their versions, in steps, whatever the safe point is: those whose keys begin with `prefix`, and for
+   * whose newest values `isOver` returns true. Rows that are locked stay.
+   * @returns total bytes of the other rows: their newest values, and their keys without the prefix.
+   */
+  sweepRows(prefix: Uint8Array, isOver: (value: Uint8Array) => boolean): Promise<number>
+
   close(): Promise<void>
 }
 

@@ -2,7 +2,6 @@ import type { PrewriteAnswer } from '../percolator/api.js'
 
 /** Each kind has a row in docs/storage-format.md. */
 export type SystemKind =
-  | 'outcome'
   | 'pin'
   | 'consumer'
   | 'observer'
@@ -26,7 +25,7 @@ export interface SystemWrite {
 }
 
 /** The text of a system record in a `Claim`. It differs from every key, because keys have no character above U+00FF. */
-export function claimOf(name: SystemName): string {
+export function claimOf(name: string): string {
   return `\u0100${name}`
 }
 
@@ -38,18 +37,17 @@ export function claimOf(name: SystemName): string {
  */
 export interface SystemRecords {
   /**
-   * Runs `body` while no other request of this process holds any of the names. Must not be called inside `exclusive` or
+   * Runs `body` while no other request of this process holds any of the names, of records or of other things. Must not be called inside `exclusive` or
    * another `hold`, because two requests could then wait for each other.
    * @param names no duplicates.
    */
-  hold<T>(names: readonly SystemName[], body: () => Promise<T>): Promise<T>
+  hold<T>(names: readonly string[], body: () => Promise<T>): Promise<T>
 
   /**
-   * @param isFinal returns true for a record that is never replaced. Such a record is returned even while the outcome
-   *   of a failed write is unknown. Any other record, or its absence, may change when LevelDB is opened again.
-   * @throws KvError `storage_unavailable` in that case, and whenever reads of keys throw it.
+   * @throws KvError `storage_unavailable` whenever reads of keys throw it, and while the outcome of a failed write is unknown: the
+   *   record, or its absence, may change when LevelDB is opened again.
    */
-  get(name: SystemName, isFinal?: (value: Uint8Array) => boolean): Promise<Uint8Array | undefined>
+  get(name: SystemName): Promise<Uint8Array | undefined>
 
   /**
    * All records whose names begin with `prefix`, ascending. They must be few, because memory holds them. Meant for
@@ -59,12 +57,6 @@ export interface SystemRecords {
 
   /** Writes one atomic batch, which is durable when the promise is fulfilled. */
   write(writes: readonly SystemWrite[]): Promise<void>
-
-  /**
-   * Removes the records of a prefix for which `isOver` returns true, in steps. Skips records whose name is held.
-   * @returns total bytes of the remaining records: their values, and their names without the prefix.
-   */
-  sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number>
 }
 
 /** Records that several processes write. */

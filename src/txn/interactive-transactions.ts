@@ -1,4 +1,5 @@
 import { Shares } from '../access/shares.js'
+import { keyText } from '../bytes/key-text.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
@@ -14,8 +15,7 @@ import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
-import { claimed } from './claimed-prewrite.js'
-import type { Idempotency, Once } from './idempotency.js'
+import { COMMIT_TS_OF_ROW, type Idempotency, type Once } from './idempotency.js'
 import { type BeginOptions, InteractiveTransaction, type TxnState } from './interactive-transaction.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
@@ -273,10 +273,10 @@ export class InteractiveTransactions {
    *   gets it.
    * @param signal ends the commit while it waits, and rolls the transaction back. An undetermined commit ignores it.
    * @param riders travel on the commit. Of a commit that is repeated they are ignored: those of the first one count.
-   * @throws KvError `txn_not_found`; the errors of `Outcomes.once`, which leave the transaction open; the errors of
+   * @throws KvError `txn_not_found`; the errors of `Outcomes`, which leave the transaction open; the errors of
    *   `Transaction.commit`, which roll it back, but for `invalid_argument`; `storage_unavailable`, after which a repeat finds out the outcome.
    */
-  commit(
+  async commit(
     id: string,
     idempotency: Idempotency | undefined,
     riders?: Riders,
@@ -284,54 +284,60 @@ export class InteractiveTransactions {
     stages?: Stages,
   ): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
-    // The outcome of an empty transaction is stored too, because it could not run again after a restart.
-    const stores = idempotency?.mayWrite ? 'all' : 'nothing'
-    return this.#outcomes.once(idempotency, stores, signal, async (beside, claim) => {
-      const ended = this.#ended.get(id)
-      if (ended?.failure !== undefined) throw ended.failure
-      if (ended !== undefined && ended.commitTs > 0) {
-        requireWanted(signal)
-        return { commitTs: ended.commitTs }
-      }
-      const open = this.#find(id)
-      const commitTs = await open
-        .during(() =>
-          open.inTurn(async () => {
-            if (signal?.aborted && open.txn.state === 'open') {
-              await open.txn.rollback()
-              throw signal.reason
-            }
-            if (open.txn.writes === 0 && riders !== undefined && !mayChange(riders)) {
-              try {
-                await requireLeases(this.#store.leases, riders)
-              } catch (error) {
-                await open.txn.rollback()
-                throw error
-              }
-            }
-            return open.txn.commit(
-              claimed(
-                (request) =>
-                  this.#store.prewrite(
-                    { ...request, stages },
-                    beside && (({ onePcCommitTs: commitTs }) => (commitTs === undefined ? [] : beside({ commitTs }))),
-                  ),
-                claim && ((txn) => claim(txn, { commitTs: 0 })),
-              ),
-              riders,
-              signal,
-              stages,
-            )
-          }),
-        )
-        .catch((error: unknown) => {
-          if (error instanceof Undetermined) throw error.cause
-          if (open.txn.state !== 'open') this.#end(open, error)
-          throw error
-        })
-      this.#end(open)
-      return { commitTs }
+    if (idempotency === undefined) return { answer: await this.#commit(id, riders, signal, stages), isReplayed: false }
+    return this.#store.system.hold([`outcome/${keyText(idempotency.key)}`], async () => {
+      const earlier = await this.#outcomes.find<{ commitTs: Timestamp }>(idempotency, signal)
+      if (earlier !== undefined) return earlier
+      const stored = idempotency.mayWrite ? idempotency : undefined
+      return { answer: await this.#commit(id, riders, signal, stages, stored), isReplayed: false }
     })
+  }
+
+  /** @param stored the outcome is stored under it. */
+  async #commit(
+    id: string,
+    riders: Riders | undefined,
+    signal: AbortSignal | undefined,
+    stages: Stages | undefined,
+    stored?: Idempotency,
+  ): Promise<{ commitTs: Timestamp }> {
+    const ended = this.#ended.get(id)
+    if (ended?.failure !== undefined) throw ended.failure
+    if (ended !== undefined && ended.commitTs > 0) {
+      requireWanted(signal)
+      return { commitTs: ended.commitTs }
+    }
+    const open = this.#find(id)
+    const row = stored && this.#outcomes.rowOf(stored, { commitTs: COMMIT_TS_OF_ROW })
+    const commitTs = await open
+      .during(() =>
+        open.inTurn(async () => {
+          if (signal?.aborted && open.txn.state === 'open') {
+            await open.txn.rollback()
+            throw signal.reason
+          }
+          if (open.txn.writes === 0 && riders !== undefined && !mayChange(riders)) {
+            try {
+              await requireLeases(this.#store.leases, riders)
+            } catch (error) {
+              await open.txn.rollback()
+              throw error
+            }
+          }
+          const prewrite: Store['prewrite'] = (request) => this.#store.prewrite({ ...request, stages })
+          return open.txn.commit(prewrite, riders, signal, stages, row)
+        }),
+      )
+      .catch((error: unknown) => {
+        if (error instanceof Undetermined) throw error.cause
+        if (open.txn.state !== 'open') this.#end(open, error)
+        throw error
+      })
+    this.#end(open)
+    // The outcome of an empty transaction is stored too, because it could not run again after a restart.
+    if (stored !== undefined && commitTs === open.txn.startTs) await this.#outcomes.store(stored, { commitTs })
+    else if (stored !== undefined && row !== undefined) this.#outcomes.stored(stored, row)
+    return { commitTs }
   }
 
   /** Idempotent. @throws KvError `txn_not_found`, `already_committed` */

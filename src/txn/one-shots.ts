@@ -12,22 +12,19 @@ import { requireWanted, signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { inSlices } from '../event-loop/slices.js'
 import { timed } from '../event-loop/stages.js'
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
-import type { PrewriteRequest } from '../percolator/api.js'
+import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
-import type { SystemWrite } from '../store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, checksFailed, failedChecks } from './check.js'
-import { claimed } from './claimed-prewrite.js'
 import { CountedReads } from './counted-reads.js'
-import type { Once } from './idempotency.js'
+import { COMMIT_TS_OF_ROW, type Once } from './idempotency.js'
 import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
 import { OneTurn } from './one-turn.js'
 import { isRangeOp, type Op, runOps } from './op.js'
-import type { Outcomes, Stores } from './outcomes.js'
+import { type Outcomes, refuseRunning } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { mayChange, requireLeases, seeingFence } from './riders.js'
-import type { ClaimOutcome } from './shared-outcomes.js'
 
 /** Transactions that arrive complete in one request: checks, reads and writes. */
 export class OneShots {
@@ -52,7 +49,7 @@ export class OneShots {
     this.#outcomes = outcomes
     this.#home = home
     this.#isOnePhase = store.traits.onePhaseCommit
-    this.#oneTurn = new OneTurn(store)
+    this.#oneTurn = new OneTurn(store, outcomes)
     const { api, commitOptions, inBackground, rides } = home
     const resolver = withoutResolving(home.resolver, this.#isOnePhase)
     this.#tryHome = { api, commitOptions, inBackground, resolver, rides }
@@ -63,7 +60,7 @@ export class OneShots {
    * can still cause a conflict; the transaction then starts again at a new start_ts.
    * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (increment of a value that is no
    *   number), `write_conflict` after `maxRetries` or, for a refused acknowledgement, at once, `key_locked` after
-   *   `lockWaitMs`; the errors of riders (`PrewriteRequest.riders`); the errors of `Outcomes.once`.
+   *   `lockWaitMs`; the errors of riders (`PrewriteRequest.riders`); the errors of `Outcomes`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
@@ -97,42 +94,53 @@ export class OneShots {
       : this.#runPlanned(request, planned)
   }
 
-  #runPlanned(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
+  async #runPlanned(request: OneShot, plan: Plan): Promise<Once<OneShotAnswer>> {
+    const { idempotency, signal } = request
+    if (idempotency === undefined) return this.#runTries(request, plan)
+    try {
+      return await this.#runTries(request, plan)
+    } catch (error) {
+      // Another request under the key may have been faster. Or writes are refused, and what earlier requests have done is still told.
+      const mayBeDone = isConflict(error) || isKvError(error, 'storage_unavailable')
+      const earlier = mayBeDone ? await this.#outcomes.find<OneShotAnswer>(idempotency, signal) : undefined
+      return earlier ?? refuseRunning(error)
+    }
+  }
+
+  async #runTries(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
-    return this.#outcomes.once(request.idempotency, storesOf(keys), request.signal, async (beside, claimOutcome) => {
-      let backoff: Backoff | undefined
-      let passed = 0
-      for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
-        try {
-          return await this.#home.resolver.resolving(
-            request.lockWaitMs,
-            () => {
-              const beganMs = stages === undefined ? 0 : performance.now()
-              return this.#claiming(claim, (prewrite, inBackground) => {
-                if (claim !== undefined) stages?.since('latchMs', beganMs)
-                const home = { ...this.#tryHome, inBackground }
-                return isReading || claim === undefined
-                  ? this.#tryCounted(request, keys, home, prewrite, beside, claimOutcome)
-                  : this.#try(request, keys, home, undefined, prewrite, beside, claimOutcome)
-              })
-            },
-            request.signal,
-          )
-        } catch (error) {
-          if (isAckRefused(error)) throw error
-          if (!isConflict(error)) {
-            if (this.#isFencePassed(request)) throw error
-            requirePassed(error, ++passed)
-            retriesLeft++ // The safe point has passed the start_ts: not a conflict, so it does not count as a retry.
-            continue
-          }
-          if (retriesLeft <= 0) throw error
-          backoff ??= new Backoff()
-          await backoff.wait(Number.POSITIVE_INFINITY, signalOf(request.signal))
+    let backoff: Backoff | undefined
+    let passed = 0
+    for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
+      try {
+        return await this.#home.resolver.resolving(
+          request.lockWaitMs,
+          () => {
+            const beganMs = stages === undefined ? 0 : performance.now()
+            return this.#claiming(claim, (prewrite, inBackground) => {
+              if (claim !== undefined) stages?.since('latchMs', beganMs)
+              const home = { ...this.#tryHome, inBackground }
+              return isReading || claim === undefined
+                ? this.#tryCounted(request, keys, home, prewrite)
+                : this.#try(request, keys, home, undefined, prewrite)
+            })
+          },
+          request.signal,
+        )
+      } catch (error) {
+        if (isAckRefused(error)) throw error
+        if (!isConflict(error)) {
+          if (this.#isFencePassed(request)) throw error
+          requirePassed(error, ++passed)
+          retriesLeft++ // The safe point has passed the start_ts: not a conflict, so it does not count as a retry.
+          continue
         }
+        if (retriesLeft <= 0) throw error
+        backoff ??= new Backoff()
+        await backoff.wait(Number.POSITIVE_INFINITY, signalOf(request.signal))
       }
-    })
+    }
   }
 
   /**
@@ -172,12 +180,10 @@ export class OneShots {
     keys: OneShotKeys,
     home: TransactionHome,
     prewrite: Store['prewrite'],
-    beside: Beside,
-    claimOutcome: Claiming,
-  ): Promise<OneShotAnswer> {
+  ): Promise<Once<OneShotAnswer>> {
     const reads = new CountedReads(this.#store.answers, request.caller)
     try {
-      return await this.#try(request, keys, home, reads, prewrite, beside, claimOutcome)
+      return await this.#try(request, keys, home, reads, prewrite)
     } finally {
       reads.end()
     }
@@ -185,27 +191,31 @@ export class OneShots {
 
   /** @param counted undefined when the transaction reads nothing. */
   async #try(
-    { checks, ops, isolation = 'snapshot', riders, signal, handover }: OneShot,
+    { checks, ops, isolation = 'snapshot', riders, signal, handover, idempotency }: OneShot,
     keys: OneShotKeys,
     home: TransactionHome,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
-    beside: Beside,
-    claimOutcome: Claiming,
-  ): Promise<OneShotAnswer> {
+  ): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(signal)
     requireWanted(signal)
     const ts = mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs()
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isRangeOp)
+    const ownKey = idempotency && outcomeKey(idempotency.key)
     const isAhead = this.#store.isWrittenAhead && this.#isOnePhase && mayStartAhead
     if (isAhead && checks.every(({ key }) => keys.written.has(keyText(key))))
-      startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops)), startTs)
+      startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops, ownKey)), startTs)
     const options = OPTIONS[isolation]
     const bound = keys.deletesRange ? { ...options, bytesMax: this.#bytesMax } : options
     const txn = new Transaction(home, startTs, bound)
-    if (keys.read.size > 0) {
-      const found = await timed(stages, 'readMs', txn.prefetch([...keys.read.values()]))
+    if (keys.read.size > 0 || ownKey !== undefined) {
+      const toRead = ownKey === undefined ? keys.read.values() : [...keys.read.values(), ownKey]
+      const found = await timed(stages, 'readMs', txn.prefetch([...toRead]))
+      if (idempotency !== undefined && ownKey !== undefined) {
+        const earlier = this.#outcomes.replayed<OneShotAnswer>(found.get(keyText(ownKey)), idempotency, signal)
+        if (earlier !== undefined) return earlier
+      }
       for (const version of found.values())
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       const version = (key: Uint8Array) => found.get(keyText(key))
@@ -221,25 +231,20 @@ export class OneShots {
     }
     const ran = runOps(txn, ops, startTs, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
-    if (txn.writes === 0 && !mayChange(riders ?? {})) {
-      await requireLeases(this.#store.leases, riders ?? {})
-      return { startTs, results }
-    }
-    const answerAt = (commitTs: Timestamp): OneShotAnswer => ({ startTs, commitTs, results })
-    const timedPrewrite = claimed(
-      (request) => prewrite({ ...request, stages }),
-      claimOutcome && ((txn) => claimOutcome(txn, answerAt(0))),
-    )
-    const onePhase = (request: PrewriteRequest) =>
-      prewrite({ ...request, stages }, beside && (({ onePcCommitTs }) => beside(answerAt(requireOnePc(onePcCommitTs)))))
+    const isWriting = txn.writes > 0 || mayChange(riders ?? {})
+    const stored = isWriting || storesAnyway(keys) ? idempotency : undefined
+    if (!isWriting) await requireLeases(this.#store.leases, riders ?? {})
+    const answerAt = (commitTs: Timestamp): OneShotAnswer =>
+      isWriting ? { startTs, commitTs, results } : { startTs, results }
+    if (!isWriting && stored === undefined) return { answer: answerAt(startTs), isReplayed: false }
+    const row = stored && this.#outcomes.rowOf(stored, answerAt(COMMIT_TS_OF_ROW))
+    if (row !== undefined) await txn.put(row.key, row.value)
     handover?.begin()
     try {
-      if (this.#isOnePhase) return answerAt(await txn.commit(onePhase, seeingFence(riders), undefined, stages))
-      beside?.(answerAt(TIMESTAMP_MAX)) // Refuses an outcome that is too long before anything is written.
+      const timedPrewrite: Store['prewrite'] = (request) => prewrite({ ...request, stages })
       const answer = answerAt(await txn.commit(timedPrewrite, seeingFence(riders), undefined, stages))
-      // Only in a store that one process has to itself: see `SharedOutcomes`.
-      if (beside !== undefined) await this.#store.system.write(beside(answer))
-      return answer
+      if (stored !== undefined && row !== undefined) this.#outcomes.stored(stored, row)
+      return { answer, isReplayed: false }
     } catch (error) {
       handover?.undo()
       throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
@@ -270,12 +275,12 @@ function mayWrite({ written, deletesRange }: OneShotKeys): boolean {
 }
 
 /** A range that had nothing to delete, or a key that was absent, may be there at the repeat, which must leave it alone. */
-function storesOf(keys: OneShotKeys): Stores {
-  if (keys.deletesRange || keys.touches) return 'all'
-  return keys.written.size > 0 ? 'written' : 'nothing'
+function storesAnyway({ deletesRange, touches }: OneShotKeys): boolean {
+  return deletesRange || touches
 }
 
-function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8Array> {
+function* allKeys(checks: readonly Check[], ops: readonly Op[], ownKey: Uint8Array | undefined): Generator<Uint8Array> {
+  if (ownKey !== undefined) yield ownKey
   for (const { key } of checks) yield key
   for (const op of ops) if (!isRangeOp(op)) yield op.key
 }
@@ -290,18 +295,6 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[]): Generator<Uint8
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
-}
-
-type Claiming = ClaimOutcome<OneShotAnswer> | undefined
-type Beside = ((answer: OneShotAnswer) => readonly SystemWrite[]) | undefined
-
-/**
- * A second phase would deadlock on the latches that the transaction holds. 1PC falls back to two phases only when it
- * finds locks of its own transaction, and a first try has none.
- */
-function requireOnePc(commitTs: Timestamp | undefined): Timestamp {
-  if (commitTs === undefined) throw new Error('a first 1PC prewrite fell back to two phases')
-  return commitTs
 }
 
 const OPTIONS = {

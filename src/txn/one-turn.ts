@@ -3,15 +3,18 @@ import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atOnce } from '../event-loop/slices.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
-import { primaryOf, type Riders } from '../percolator/riders.js'
+import { outcomeKey } from '../percolator/codec/outcome-key.js'
+import { primaryOf } from '../percolator/riders.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { PrewriteNow, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
+import { COMMIT_TS_OF_ROW } from './idempotency.js'
 import type { OneShot, OneShotDone } from './one-shot.js'
 import { type Found, OneTurnWrites } from './one-turn-writes.js'
 import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
+import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
 import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 
@@ -27,9 +30,11 @@ const NOTHING_READ: Found = new Map()
 /** One-shot transactions that run in one turn of the event loop, up to the answer from the disk. */
 export class OneTurn {
   readonly #store: Store
+  readonly #outcomes: Outcomes
 
-  constructor(store: Store) {
+  constructor(store: Store, outcomes: Outcomes) {
     this.#store = store
+    this.#outcomes = outcomes
   }
 
   /**
@@ -40,10 +45,10 @@ export class OneTurn {
    *   `payload_too_large`, `overloaded`. Nothing is written then.
    */
   run(request: OneShot, done: OneShotDone): boolean {
-    const { checks, ops, riders, signal, idempotency } = request
+    const { checks, ops, riders, signal } = request
     if (!this.#store.traits.onePhaseCommit) return false
     const rides = riders === undefined ? 0 : riderCount(riders)
-    if (idempotency !== undefined || ops.length + rides === 0) return false
+    if (ops.length + rides === 0) return false
     if (ops.length + checks.length + rides > ITEMS_MAX) return false
     if (typeof signal === 'object' && signal.aborted) return false
     if (ops.some(isAttaching)) return false // The keys of the lease may have to be counted.
@@ -51,12 +56,13 @@ export class OneTurn {
     return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
   }
 
-  #write({ ops, riders }: OneShot, done: OneShotDone): boolean {
-    const claim = { written: writtenBy(ops, riders), read: [], isAlone: false }
+  #write(request: OneShot, done: OneShotDone): boolean {
+    const { ops } = request
+    const claim = { written: writtenBy(request), read: [], isAlone: false }
     return this.#store.exclusiveNow(claim, (prewrite) => {
       const startTs = this.#startTs()
-      if (startTs === undefined) return false
-      return commit(prewrite, startTs, runNow(ops, NOTHING_READ, startTs), riders, done)
+      if (startTs === undefined || this.#mayBeRepeat(request, startTs)) return false
+      return this.#commit(prewrite, startTs, runNow(ops, NOTHING_READ, startTs), request, done)
     })
   }
 
@@ -72,13 +78,13 @@ export class OneTurn {
       isTaken = this.#store.exclusiveNow(claim, (prewrite) => {
         const startTs = this.#startTs()
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
-        if (startTs === undefined || found === undefined) return false
+        if (startTs === undefined || found === undefined || this.#mayBeRepeat(request, startTs)) return false
         const version = (key: Uint8Array) => found.get(keyText(key))
         requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
         if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
         const ran = runNow(ops, found, startTs, counted.answer)
         if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
-        return commit(prewrite, startTs, ran, riders, (error, answer) => {
+        return this.#commit(prewrite, startTs, ran, request, (error, answer) => {
           counted.end()
           done(error, answer)
         })
@@ -96,6 +102,34 @@ export class OneTurn {
     return undefined
   }
 
+  /** Whether there is an outcome under the key of the request, or it cannot be told at once. */
+  #mayBeRepeat({ idempotency }: OneShot, ts: Timestamp): boolean {
+    if (idempotency === undefined) return false
+    const answer = this.#store.known?.({ key: outcomeKey(idempotency.key), ts })
+    return answer === undefined || (answer.found && !this.#outcomes.isFree(answer))
+  }
+
+  /** @param request has riders, if nothing was written. */
+  #commit(
+    prewrite: PrewriteNow,
+    startTs: Timestamp,
+    { mutations, results }: OpsDone,
+    { riders, idempotency }: OneShot,
+    done: OneShotDone,
+  ): boolean {
+    const row = idempotency && this.#outcomes.rowOf(idempotency, { startTs, commitTs: COMMIT_TS_OF_ROW, results })
+    const all = row === undefined ? mutations : [...mutations, row]
+    const primary = all[0]?.key ?? primaryOf(riders ?? {})
+    if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
+    const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(riders))
+    return prewrite(request, (error, answer) => {
+      const commitTs = answer?.onePcCommitTs // Present with an answer: only locks of its own would need two phases.
+      if (commitTs === undefined) return done(error, undefined)
+      if (idempotency !== undefined && row !== undefined) this.#outcomes.stored(idempotency, row)
+      done(undefined, { startTs, commitTs, results })
+    })
+  }
+
   /** @returns undefined when one of the keys cannot be read at once. */
   #read(keys: ReadonlyMap<string, Uint8Array>, ts: Timestamp, { prefetched }: CountedReads): Found | undefined {
     const versions = new Map<string, Version | undefined>()
@@ -109,14 +143,16 @@ export class OneTurn {
   }
 }
 
-/** @param ops writes of single keys. */
-function writtenBy(ops: readonly Op[], riders: Riders | undefined): readonly string[] {
+/** Of writes of single keys. */
+function writtenBy({ ops, riders, idempotency }: OneShot): readonly string[] {
+  const own = idempotency === undefined ? [] : [keyText(outcomeKey(idempotency.key))]
   const [first] = ops
-  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && riders === undefined) return [keyText(first.key)]
+  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && riders === undefined)
+    return [keyText(first.key), ...own]
   const written = new Set<string>()
   for (const op of ops) if (!isRangeOp(op)) written.add(keyText(op.key))
   for (const text of riderClaims(riders ?? {}, ops)) written.add(text)
-  return [...written]
+  return [...written, ...own]
 }
 
 interface OpsDone {
@@ -130,22 +166,4 @@ function runNow(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: A
   const results = runOps(txn, ops, startTs, answer)
   if (results instanceof Promise) throw new Error('an op has waited in one turn of the event loop')
   return { results, mutations: txn.mutations() }
-}
-
-/** @param riders there are some, if nothing was written. */
-function commit(
-  prewrite: PrewriteNow,
-  startTs: Timestamp,
-  { mutations, results }: OpsDone,
-  riders: Riders | undefined,
-  done: OneShotDone,
-): boolean {
-  const primary = mutations[0]?.key ?? primaryOf(riders ?? {})
-  if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
-  const request = onePhaseRequest(startTs, primary, mutations, undefined, seeingFence(riders))
-  return prewrite(request, (error, answer) => {
-    const commitTs = answer?.onePcCommitTs // Present with an answer: only locks of its own would need two phases.
-    if (commitTs === undefined) done(error, undefined)
-    else done(undefined, { startTs, commitTs, results })
-  })
 }

@@ -1,24 +1,21 @@
 import { Shares } from '../access/shares.js'
-import { keyText } from '../bytes/key-text.js'
-import { KvError } from '../errors/kv-error.js'
-import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
+import { isReserved } from '../bytes/reserved-keys.js'
+import type { Coordinator } from '../coordinator/coordinator.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
+import { type LateSignal, requireWanted, signalOf } from '../event-loop/late-signal.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
+import type { PrewriteMutation, Version } from '../percolator/api.js'
+import { OUTCOMES, outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { Store } from '../store/store.js'
-import type { SystemName, SystemWrite } from '../store/system-records.js'
-import type { Timestamp } from '../timestamp.js'
 import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
 import { isLongerThan } from './outcome-length.js'
-import { type ClaimOutcome, type OutcomeRoom, SharedOutcomes } from './shared-outcomes.js'
-
-const RECORDS = 'outcome/' satisfies SystemName
 
 type OutcomeLimits = Pick<Limits, 'outcomeBytesMax' | 'outcomesBytesMax'>
 
 /** The bytes per caller are counted in periods of this length, and a period expires as a whole. */
 const PERIOD_MS = 60_000
-
-/** `written`: only outcomes of requests that write. A repeated read runs again, so its answer may have any length. */
-export type Stores = 'all' | 'written' | 'nothing'
+/** A repeat waits this long for the first request, which another server may be running. */
+const WAIT_MS_MAX = 10_000
 
 /** Outcomes that were stored within one period. */
 interface Period {
@@ -28,26 +25,27 @@ interface Period {
   readonly bytes: Map<string, number>
 }
 
-/** The stored outcomes of requests with an idempotency key. Each request takes effect once. */
+/** A row that a transaction puts with what it writes. */
+export type OutcomeRow = PrewriteMutation & { readonly value: Uint8Array }
+
+/**
+ * The stored outcomes of requests with an idempotency key. Each is a reserved row, put by the transaction whose outcome it is. A request
+ * reads the row and writes it in one transaction, so of several requests under one key one commits: the others conflict with it, and
+ * find its answer when they look again.
+ */
 export class Outcomes {
   readonly #store: Store
+  readonly #coordinator: Pick<Coordinator, 'begin' | 'snapshot'>
   readonly #limits: OutcomeLimits
   /** Total of the stored outcomes. The first collection adds those of earlier runs. */
   #bytes = 0
   readonly #shares = new Shares()
   #periods: Period[] = []
-  /** undefined: this process has the store to itself. */
-  readonly #shared: SharedOutcomes | undefined
 
-  constructor(store: Store, limits: OutcomeLimits) {
+  constructor(store: Store, coordinator: Pick<Coordinator, 'begin' | 'snapshot'>, limits: OutcomeLimits) {
     this.#store = store
+    this.#coordinator = coordinator
     this.#limits = limits
-    const { shared } = store
-    const room: OutcomeRoom = {
-      require: (caller) => this.#requireRoom(caller),
-      add: (caller, bytes, expiresAtMs) => this.#add(caller, bytes, expiresAtMs),
-    }
-    this.#shared = shared && new SharedOutcomes(store, shared.records, limits.outcomeBytesMax, room)
   }
 
   /** Bytes of all stored outcomes. */
@@ -55,78 +53,70 @@ export class Outcomes {
     return this.#bytes
   }
 
-  /**
-   * Runs a request, or returns the stored answer of an earlier one. A repeat waits while the first request is running.
-   * @param idempotency undefined for a request without a key, which just runs.
-   * @param stores a repeat of a request whose outcome is not stored runs again.
-   * @param signal is asked before an answer is repeated: a repeat may have waited for longer than its token was known. `run` asks itself.
-   * @param run gets a function that makes the outcome's record; `run` must write it in the same atomic batch as the
-   *   commit. undefined when there is nothing to store. In a store without such batches it gets `claim` instead.
-   * @throws KvError `idempotency_mismatch`; `overloaded` or `payload_too_large` when the outcome has no room, before
-   *   anything is written; the errors of `run`. The outcome of a failed request is not stored.
-   */
-  async once<T extends object>(
-    idempotency: Idempotency | undefined,
-    stores: Stores,
-    signal: LateSignal | undefined,
-    run: (
-      beside: ((answer: T) => readonly SystemWrite[]) | undefined,
-      claim: ClaimOutcome<T> | undefined,
-    ) => Promise<T>,
-  ): Promise<Once<T>> {
-    if (idempotency === undefined) return { answer: await run(undefined, undefined), isReplayed: false }
-    const { system } = this.#store
-    if (this.#shared !== undefined)
-      return this.#shared.once(idempotency, stores, signal, (claim) => run(undefined, claim))
-    const name: SystemName = `${RECORDS}${keyText(idempotency.key)}`
-    return system.hold([name], async () => {
-      const nowMs = this.#store.time.steadyMs()
-      const isLive = (found: Uint8Array): boolean => !isOutcomeExpired(found, nowMs)
-      const record = await system.get(name, isLive)
-      if (record !== undefined && isLive(record)) {
-        requireWanted(signal)
-        return { answer: replay<T>(record, idempotency), isReplayed: true }
-      }
-      if (stores !== 'nothing') this.#requireRoom(idempotency.caller)
-      let value: Uint8Array | undefined
-      const answer = await run((stored) => {
-        value = this.#recordOf(idempotency, nowMs, stored)
-        return [{ name, value }]
-      }, undefined)
-      if (value === undefined && stores === 'all') {
-        value = this.#recordOf(idempotency, nowMs, answer)
-        await system.write([{ name, value }])
-      }
-      if (value !== undefined)
-        this.#add(idempotency.caller, idempotency.key.length + value.length, nowMs + IDEMPOTENCY_MS)
-      return { answer, isReplayed: false }
-    })
+  /** Whether a request that has found this version of its row has to run. */
+  isFree(found: Pick<Version, 'value'> | undefined): boolean {
+    return found === undefined || isOutcomeExpired(found.value, this.#store.time.steadyMs())
   }
 
-  /** To be called before a collection removes anything, when no lock below `safePoint` is left. */
-  async settle(safePoint: Timestamp): Promise<void> {
-    await this.#shared?.settle(safePoint)
+  /**
+   * @param found the row, as the request has read it.
+   * @param signal is asked before an answer is repeated: a repeat may have waited for longer than its token was known.
+   * @returns the answer of an earlier request, if there is one.
+   * @throws KvError `idempotency_mismatch`
+   */
+  replayed<T>(found: Version | undefined, idempotency: Idempotency, signal?: LateSignal): Once<T> | undefined {
+    if (found === undefined || this.isFree(found)) return undefined
+    requireWanted(signal)
+    return { answer: replay<T>(found, idempotency), isReplayed: true }
+  }
+
+  /** `replayed`, with what stands now. Waits for a request whose commit is under way. Works while writes are refused. */
+  async find<T>(idempotency: Idempotency, signal?: LateSignal): Promise<Once<T> | undefined> {
+    const reader = this.#coordinator.snapshot(await this.#store.readTs(), { lockWaitMs: WAIT_MS_MAX })
+    const found = await reader.get(outcomeKey(idempotency.key), undefined, signalOf(signal)).catch(refuseRunning)
+    return this.replayed(found, idempotency, signal)
+  }
+
+  /**
+   * The row for the outcome of a request.
+   * @param answer see `COMMIT_TS_OF_ROW`.
+   * @throws KvError `overloaded` or `payload_too_large` when the outcome has no room. Nothing must have been written yet.
+   */
+  rowOf(idempotency: Idempotency, answer: object): OutcomeRow {
+    this.#requireRoom(idempotency.caller)
+    const { outcomeBytesMax: limit } = this.#limits
+    const isShort = !isLongerThan(limit, answer)
+    const value = isShort ? encodeOutcome(idempotency, this.#store.time.steadyMs(), answer) : undefined
+    if (value !== undefined && value.length <= limit) return { op: 'put', key: outcomeKey(idempotency.key), value }
+    const detail = `the outcome to be stored under the Idempotency-Key has over ${limit} bytes: read less beside the writes`
+    throw new KvError('payload_too_large', detail, { limit })
+  }
+
+  /** To be called when the row has been committed. */
+  stored({ caller, key }: Idempotency, { value }: OutcomeRow): void {
+    this.#add(caller, key.length + value.length, this.#store.time.steadyMs() + IDEMPOTENCY_MS)
+  }
+
+  /** Stores the outcome of a request that has written nothing. */
+  async store(idempotency: Idempotency, answer: object): Promise<void> {
+    const row = this.rowOf(idempotency, answer)
+    const options = { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: WAIT_MS_MAX } as const
+    const txn = await this.#coordinator.begin(options)
+    await txn.put(row.key, row.value)
+    await txn.commit()
+    this.stored(idempotency, row)
   }
 
   /** Removes expired outcomes, and counts the others. */
   async collect(): Promise<void> {
     const nowMs = this.#store.time.steadyMs()
     const before = this.#bytes
-    const kept = await this.#store.system.sweep(RECORDS, (record) => isOutcomeExpired(record, nowMs))
+    const kept = await this.#store.sweepRows(OUTCOMES, (value) => isOutcomeExpired(value, nowMs))
     this.#bytes += kept - before // Keeps the bytes of outcomes that were stored during the sweep.
     const isOver = ({ expiresAtMs }: Period): boolean => expiresAtMs <= nowMs
     for (const { bytes } of this.#periods.filter(isOver))
       for (const [caller, some] of bytes) this.#shares.add(caller, -some)
     this.#periods = this.#periods.filter((period) => !isOver(period))
-  }
-
-  /** @throws KvError `payload_too_large` */
-  #recordOf(idempotency: Idempotency, nowMs: number, answer: object): Uint8Array {
-    const { outcomeBytesMax: limit } = this.#limits
-    const record = isLongerThan(limit, answer) ? undefined : encodeOutcome(idempotency, nowMs, answer)
-    if (record !== undefined && record.length <= limit) return record
-    const detail = `the outcome to be stored under the Idempotency-Key has over ${limit} bytes: read less beside the writes`
-    throw new KvError('payload_too_large', detail, { limit })
   }
 
   /** @throws KvError `overloaded` */
@@ -149,4 +139,12 @@ export class Outcomes {
     if (period !== last) this.#periods.push(period)
     period.bytes.set(caller, (period.bytes.get(caller) ?? 0) + bytes)
   }
+}
+
+/** The lock of a row that no client knows is that of the first request. */
+export function refuseRunning(error: unknown): never {
+  if (!isKvError(error, 'key_locked')) throw error
+  const { lock, locks = [] } = error.fields
+  if (![lock, ...locks].some((one) => one !== undefined && isReserved(one.key))) throw error
+  throw new KvError('overloaded', 'the first request with this Idempotency-Key is still running', {})
 }

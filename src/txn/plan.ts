@@ -1,5 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
+import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { Claim } from '../store/claim.js'
 import type { OneShot } from './one-shot.js'
 import { isRangeOp } from './op.js'
@@ -26,7 +27,7 @@ export interface Plan {
   readonly claim: Claim | undefined
 }
 
-export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<void, Plan, void> {
+export function* planOf({ checks, ops, isolation, riders, idempotency }: OneShot): Generator<void, Plan, void> {
   const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
   /** Keys that are read and whose change would fail the commit. */
@@ -65,5 +66,6 @@ export function* planOf({ checks, ops, isolation, riders }: OneShot): Generator<
   for (const text of held) if (!written.has(text)) onlyRead.push(text)
   // Of several serializable transactions that scan each other's writes, only one could commit.
   const isAlone = isolation === 'serializable' && ops.some(isRangeOp)
-  return { keys, claim: { written: [...written], read: onlyRead, isAlone } }
+  const ownKeys = idempotency === undefined ? [] : [keyText(outcomeKey(idempotency.key))]
+  return { keys, claim: { written: [...written, ...ownKeys], read: onlyRead, isAlone } }
 }

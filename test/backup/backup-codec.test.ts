@@ -4,6 +4,7 @@ import { type BackupBlock, decodeBackup } from '../../src/backup/backup-decoder.
 import { BackupEncoder } from '../../src/backup/backup-encoder.js'
 import { type BackupEntry, BackupError, type BackupHeader, type BackupPair } from '../../src/backup/backup-format.js'
 import { RunningSums } from '../../src/backup/running-sums.js'
+import { reservedKey } from '../../src/percolator/codec/reserved-key.js'
 
 const HEADER: BackupHeader = { id: '0123456789abcdef0123456789abcdef', ts: 2 ** 52 + 1, perkv: '0.0.0-test' }
 
@@ -155,6 +156,11 @@ describe('a backup', () => {
       [pair, { ...pair, key: Buffer.of(0, 255) }],
     ])
       expect(await refusal(encoded(some, 9).file)).toBe('damaged')
+  })
+
+  test("of keys that are the server's own now", async () => {
+    const pair = { key: reservedKey(Buffer.from('x')), value: Buffer.of(1), commitTs: 5, expireTs: undefined }
+    expect(await refusal(encoded([pair], 1).file)).toBe('unsupported')
   })
 
   test('of another version, and what is no backup', async () => {

@@ -80,7 +80,7 @@ export const WORLDS: Readonly<Record<string, World>> = {
   },
   repeated: {
     table: repeated(false),
-    mutants: ['a pending outcome counts as failed', 'an outcome is claimed over another one'],
+    mutants: ['a stored outcome is not told', 'an outcome is written behind its commit'],
   },
   fenced: {
     table: fenced(false),

@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { IDEMPOTENCY_MS } from '../../src/limits.js'
+import { OUTCOMES } from '../../src/percolator/codec/outcome-key.js'
+import { reservedKey } from '../../src/percolator/codec/reserved-key.js'
 import { isOutcomeExpired } from '../../src/txn/idempotency.js'
 import { withTempDir } from '../process/server-process.js'
 import { openTestStore, skipOthers } from '../store/test-store.js'
@@ -63,6 +65,10 @@ describe('Idempotency-Key', () => {
     await gone
   })
 
+  const isStored = async (key: string): Promise<boolean> =>
+    (await server.store.get({ key: reservedKey(Buffer.from(`outcome/${key}`)) })).found
+  const sweep = () => server.store.sweepRows(OUTCOMES, (value) => isOutcomeExpired(value, clock.ms))
+
   test('a repeat answers the first outcome and writes nothing, after a restart too', async () => {
     const first = await txn(server.http, increment, 'count once')
     expect([first.statusCode, isReplayed(first)]).toEqual([200, false])
@@ -121,7 +127,7 @@ describe('Idempotency-Key', () => {
     await put(server.http, 'e', '1', 'put e')
     const repeat = await txn(server.http, read, 'read e')
     expect([isReplayed(repeat), repeat.json().results]).toEqual([false, [expect.objectContaining({ found: true })]])
-    expect(await server.store.system.get('outcome/read e')).toBeUndefined()
+    expect(await isStored('read e')).toBe(false)
   })
 
   test('repeats sent together take effect once', async () => {
@@ -136,42 +142,31 @@ describe('Idempotency-Key', () => {
     const body = { ops: [{ op: 'increment', key: 'late', by: 1 }] }
     await txn(server.http, body, 'late')
     clock.ms += IDEMPOTENCY_MS - 1000
-    await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, clock.ms))
+    await sweep()
     expect(isReplayed(await txn(server.http, body, 'late'))).toBe(true)
     clock.ms += 2000
     expect(isReplayed(await txn(server.http, body, 'late'))).toBe(false)
     expect((await server.http.get('/v1/kv/late')).body).toBe('2')
     clock.ms += IDEMPOTENCY_MS + 1
-    expect(await server.store.system.get('outcome/late')).toBeDefined()
-    await server.store.system.sweep('outcome/', (record) => isOutcomeExpired(record, clock.ms))
-    expect(await server.store.system.get('outcome/late')).toBeUndefined()
+    expect(await isStored('late')).toBe(true)
+    await sweep()
+    expect(await isStored('late')).toBe(false)
   })
 
   test('a key that is used anew while the old outcome is collected keeps the new one', async () => {
-    const name = 'outcome/reused'
-    const { system } = server.store
-    const write = (value: string) => system.write([{ name, value: Buffer.from(value) }])
-    await write('old')
-    let renewed: Promise<void> | undefined
-    await server.store.system.sweep('outcome/', (bytes) => {
-      if (String(bytes) !== 'old') return false
-      renewed ??= system.hold([name], () => write('new'))
-      return true
+    const body = { ops: [{ op: 'increment', key: 'reused', by: 1 }] }
+    await txn(server.http, body, 'reused')
+    clock.ms += IDEMPOTENCY_MS + 1
+    let renewed: Promise<Sent> | undefined
+    await server.store.sweepRows(OUTCOMES, (value) => {
+      const isOver = isOutcomeExpired(value, clock.ms)
+      if (isOver) renewed ??= txn(server.http, body, 'reused')
+      return isOver
     })
-    await renewed
-    expect(String(await system.get(name))).toBe('new')
-  })
-
-  test('a collection does not wait for a key that is in use', async () => {
-    const { system } = server.store
-    const [used, free] = ['outcome/in use', 'outcome/not in use'] as const
-    await system.write([used, free].map((name) => ({ name, value: Buffer.from('old') })))
-    let release = (): void => {}
-    const using = system.hold([used], () => new Promise<void>((done) => (release = done)))
-    await server.store.system.sweep('outcome/', (bytes) => String(bytes) === 'old')
-    expect([await system.get(used), await system.get(free)]).toEqual([Buffer.from('old'), undefined])
-    release()
-    await using
+    const first = await renewed
+    expect(first && isReplayed(first)).toBe(false)
+    expect(isReplayed(await txn(server.http, body, 'reused'))).toBe(true)
+    expect((await server.http.get('/v1/kv/reused')).body).toBe('2')
   })
 
   test.each(['', 'x'.repeat(256), 'tab\there', 'caf\u00e9'])('%j is no key', async (key) => {
@@ -193,7 +188,7 @@ describe('what is stored for an Idempotency-Key is bounded', () => {
   const as = (name: keyof typeof secrets, key: string) => ({
     ...{ authorization: `Bearer ${secrets[name]}`, 'idempotency-key': key },
   })
-  const storedBytes = ({ store }: TestServer): Promise<number> => store.system.sweep('outcome/', () => false)
+  const storedBytes = ({ store }: TestServer): Promise<number> => store.sweepRows(OUTCOMES, () => false)
 
   test('a read-only token stores nothing, however much it reads', { tags: ['long'] }, async () => {
     const server = await start({ tokens })

@@ -1,5 +1,6 @@
 import { keyText } from '../../src/bytes/key-text.js'
 import type { PersistentMap } from '../../src/bytes/persistent-map.js'
+import { isReserved } from '../../src/bytes/reserved-keys.js'
 import { type Change, compareChanges } from '../../src/percolator/change.js'
 import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
@@ -98,7 +99,7 @@ export function checkChangeLog(state: PersistentMap<Buffer>, violations: Violati
     const write = decodeWrite(bytes, decodeKeyTs(stored))
     const { commitTs, startTs } = write
     taken.add(`${keyText(decodeKey(stored))} ${commitTs}`)
-    if (!isData(write) || commitTs <= bound) continue
+    if (!isData(write) || commitTs <= bound || isReserved(decodeKey(stored))) continue
     written.add(nameOf({ type: write.type === 'put' ? 'put' : 'delete', key: decodeKey(stored), commitTs, startTs }))
   }
   for (const change of changes) {
@@ -148,6 +149,7 @@ export function checkCollected(
 ): void {
   const stored = new Map<string, Set<Timestamp>>()
   for (const [recordKey, bytes] of records(state, CF_WRITE)) {
+    if (isReserved(decodeKey(recordKey))) continue
     const key = keyText(decodeKey(recordKey))
     const commitTs = decodeKeyTs(recordKey)
     if (!isData(decodeWrite(bytes, commitTs))) continue

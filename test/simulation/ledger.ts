@@ -1,5 +1,6 @@
 import { keyText } from '../../src/bytes/key-text.js'
 import type { PersistentMap } from '../../src/bytes/persistent-map.js'
+import { isReserved } from '../../src/bytes/reserved-keys.js'
 import type { Change } from '../../src/percolator/change.js'
 import { decodeChanges } from '../../src/percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
@@ -137,12 +138,16 @@ export class Ledger implements DiskListener {
     return found.sort(compareFed)
   }
 
-  /** When the versions of a key expire that no other has replaced by then, as far as is committed now. */
-  expiriesOf(key: string): Timestamp[] {
+  /** When the versions of a key above `since` expire that no other has replaced by then, as far as is committed now. */
+  expiriesOf(key: string, since = 0): Timestamp[] {
     const data = this.of(key).filter(({ type }) => type !== 'lock')
     return data.flatMap((record, i) => {
       const at = expiryTs(record)
-      return record.expireTs !== 0 && (data[i + 1]?.commitTs ?? Number.POSITIVE_INFINITY) > at ? [at] : []
+      return record.commitTs > since &&
+        record.expireTs !== 0 &&
+        (data[i + 1]?.commitTs ?? Number.POSITIVE_INFINITY) > at
+        ? [at]
+        : []
     })
   }
 
@@ -200,6 +205,7 @@ export class Ledger implements DiskListener {
 
   #record(recordKey: Buffer, bytes: Buffer, state: PersistentMap<Buffer>): DataCommit[] {
     const rawKey = decodeKey(recordKey)
+    if (isReserved(rawKey)) return [] // The server's own.
     const write = decodeWrite(unseal(recordKey, bytes), decodeKeyTs(recordKey))
     const valueAt = valueKey(rawKey, write.startTs)
     const long = state.get(textOf(valueAt))

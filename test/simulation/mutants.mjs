@@ -227,10 +227,10 @@ const MUTANTS = [
     'if (false)',
   ],
   [
-    'an outcome is not stored with its commit',
-    'store/calls/prewrite',
-    'attached.length === 0 ? beside?.(value) :',
-    'attached.length === 0 ? undefined :',
+    'an outcome is not stored under its key',
+    'txn/outcomes',
+    'key: outcomeKey(idempotency.key), value',
+    "key: Buffer.concat([outcomeKey(idempotency.key), Buffer.from('x')]), value",
   ],
   [
     'a look-up on the event loop passes locks',
@@ -743,7 +743,14 @@ const SHARED = [
     'Math.min(safePoint, this.#safePoint.clearedForAll)',
     'safePoint',
   ],
-  ['outcomes are not settled before a collection', 'database/database', 'await this.#outcomes.settle(safePoint);', ''],
+  [
+    'an outcome is written behind its commit',
+    'txn/one-shots',
+    'await txn.put(row.key, row.value);',
+    '{}',
+    'this.#outcomes.stored(stored, row);',
+    'await this.#outcomes.store(stored, answer);',
+  ],
   ['another server holds no snapshot', 'gc/gc-worker', "{ by: 'transaction', ts: elsewhere },", ''],
   ['pins of other servers are not looked for', 'gc/gc-worker', 'if (registry.isShared)', 'if (false)'],
   [
@@ -770,13 +777,7 @@ const SHARED = [
     "return lease?.state === 'ending' || (lease?.state === 'held' && lease.hasKeys);",
     'return false;',
   ],
-  ['a pending outcome counts as failed', 'txn/shared-outcomes', 'if (commitTs === 0)', 'if (pending && !commitTs)'],
-  [
-    'an outcome is claimed over another one',
-    'txn/shared-outcomes',
-    'if (!(await this.#records.replace(name, record, value)))',
-    'if ((await this.#records.replace(name, record, value)) === undefined)',
-  ],
+  ['a stored outcome is not told', 'txn/outcomes', 'found === undefined || this.isFree(found)', 'true'],
   [
     'a run does not wait for locks',
     'percolator/shared-cell',

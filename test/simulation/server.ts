@@ -117,7 +117,7 @@ export class Server {
     return {
       ...{ owner, store, pins, observers, changes, leases },
       resolver: coordinator.resolver,
-      oneShots: new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS)),
+      oneShots: new OneShots(store, coordinator, new Outcomes(store, coordinator, DEFAULT_LIMITS)),
       prewrite: (request) => store.prewrite(request),
       collect: async (isByHand, behindMs) => {
         if (!isByHand) return gc.run(gc.wanted(behindMs))

@@ -13,7 +13,7 @@ interface Rows {
   readonly keys: readonly string[]
   /** Puts and Deletes of a key. */
   dataOf(key: string): readonly DataCommit[]
-  expiriesOf(key: string): readonly Timestamp[]
+  expiriesOf(key: string, since?: Timestamp): readonly Timestamp[]
   readonly violate: (kind: string, detail: string) => void
 }
 
@@ -112,7 +112,7 @@ export class SharedCellLedger implements CellsSeen {
       this.#keysOf(observer).flatMap((key) => {
         const covered = Math.max(observer.sinceTs, this.coveredTo(observer.name, key))
         return this.#rows
-          .expiriesOf(key)
+          .expiriesOf(key, observer.sinceTs) // Nobody looks at what stood before.
           .filter((at) => at > covered && at <= ts)
           .map((at) => `${key} for ${observer.name} at ${at}`)
       }),

@@ -13,7 +13,7 @@ test('a transaction of many writes and no reads holds nothing once it is over', 
   const answers = new AnswerBudget(DEFAULT_LIMITS)
   const store = await stores.open({ answers })
   const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
-  const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
+  const oneShots = new OneShots(store, coordinator, new Outcomes(store, coordinator, DEFAULT_LIMITS))
   const value = utf8('v')
   const ops = Array.from({ length: 2 * SLICE_ITEMS }, (_, i) => ({ op: 'put' as const, key: utf8(`k${i}`), value }))
   await oneShots.run({ checks: [], ops, maxRetries: 0, lockWaitMs: 0 })

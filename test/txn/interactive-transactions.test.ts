@@ -13,7 +13,7 @@ async function start(rest: Partial<Limits> = {}) {
   const store = await stores.open()
   const limits = { ...DEFAULT_LIMITS, ...rest }
   const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
-  const open = new InteractiveTransactions(store, coordinator, new Outcomes(store, limits), limits)
+  const open = new InteractiveTransactions(store, coordinator, new Outcomes(store, coordinator, limits), limits)
   const put = async (id: string, key: string, value = 'v') =>
     open.put(id, { key: utf8(key), value: utf8(value), lockWaitMs: 0 })
   return { store, coordinator, open, put }

@@ -17,7 +17,7 @@ async function start(): Promise<{
 }> {
   const store = await stores.open()
   const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
-  const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
+  const oneShots = new OneShots(store, coordinator, new Outcomes(store, coordinator, DEFAULT_LIMITS))
   /** @returns the values that the ops answered. */
   const run = async (ops: readonly Op[], rest: Partial<OneShot> = {}): Promise<string> => {
     const { answer } = await oneShots.run({ checks: [], ops, maxRetries: 0, lockWaitMs: 0, ...rest })
@@ -92,7 +92,7 @@ describe('what is checked holds at commit_ts, where it is not written:', () => {
       },
     })
     const coordinator = new Coordinator(slow, commitOptionsOf(store.traits))
-    const oneShots = new OneShots(slow, coordinator, new Outcomes(slow, DEFAULT_LIMITS))
+    const oneShots = new OneShots(slow, coordinator, new Outcomes(slow, coordinator, DEFAULT_LIMITS))
     const request = { checks, ops: [set('1')], maxRetries: 1, lockWaitMs: 0 }
     expect(await codeOf(oneShots.runInTurns(request))).toBe('precondition_failed')
     expect(await read(store, 'n')).toBeUndefined()

@@ -1,23 +1,24 @@
 import { expect, test } from 'vitest'
+import { Coordinator } from '../../src/coordinator/coordinator.js'
 import { IDEMPOTENCY_MS } from '../../src/limits.js'
-import type { Idempotency } from '../../src/txn/idempotency.js'
+import { COMMIT_TS_OF_ROW, type Idempotency, type Once } from '../../src/txn/idempotency.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import { codeOf, TestClock, testStores, utf8 } from '../store/support.js'
 
 const stores = testStores()
 
-interface Answer {
-  readonly n: number
-}
-
 async function start({ outcomeBytesMax = 1000, outcomesBytesMax = 1000 } = {}) {
   const clock = new TestClock()
   const store = await stores.open({ now: clock.now })
-  const outcomes = new Outcomes(store, { outcomeBytesMax, outcomesBytesMax })
+  const outcomes = new Outcomes(store, new Coordinator(store), { outcomeBytesMax, outcomesBytesMax })
   let runs = 0
-  /** Runs a request without writes of its own, whose outcome is stored. */
-  const once = (idempotency: Idempotency | undefined, answer: object = { n: ++runs }) =>
-    outcomes.once<object>(idempotency, 'all', undefined, async () => answer)
+  /** A request without writes of its own, whose outcome is stored. */
+  const once = async (idempotency: Idempotency, answer: object = { n: ++runs }): Promise<Once<object>> => {
+    const earlier = await outcomes.find<object>(idempotency)
+    if (earlier !== undefined) return earlier
+    await outcomes.store(idempotency, answer)
+    return { answer, isReplayed: false }
+  }
   return { clock, outcomes, once }
 }
 
@@ -43,20 +44,12 @@ test('another request under the same key is refused', async () => {
   expect(await codeOf(once(request('k', { fingerprint: utf8('another') })))).toBe('idempotency_mismatch')
 })
 
-test('of two copies at once the second waits for the first', async () => {
+test('the commit_ts of an answer is that of its row, where the request did not know it', async () => {
   const { once } = await start()
-  const [first, second] = await Promise.all([once(request('k')), once(request('k'))])
-  expect([first.isReplayed, second]).toEqual([false, { ...first, isReplayed: true }])
-})
-
-test('a failure is not remembered, nor is a request without a key', async () => {
-  const { outcomes, once } = await start()
-  const failing = outcomes.once<Answer>(request('k'), 'all', undefined, () => Promise.reject(new Error('failed')))
-  await expect(failing).rejects.toThrow('failed')
-  expect((await once(request('k'))).isReplayed).toBe(false)
-  const { bytes } = outcomes
-  await once(undefined)
-  expect(outcomes.bytes).toBe(bytes)
+  await once(request('k'), { commitTs: COMMIT_TS_OF_ROW })
+  await once(request('l'), { commitTs: 7 })
+  expect((await once(request('k'))).answer).toEqual({ commitTs: expect.toSatisfy((ts) => ts > 7) })
+  expect((await once(request('l'))).answer).toEqual({ commitTs: 7 })
 })
 
 test('a caller has half of the room, and expired outcomes give theirs back', async () => {

@@ -106,7 +106,7 @@ describe('outcomes of a store that servers share', () => {
     const { time, servers: all } = await servers(2)
     const [first, second] = all
     if (first === undefined || second === undefined) throw new Error('there are two')
-    first.own.changesLeft = 2 // The claim stands, and the primary may be locked.
+    first.own.changesLeft = 2 // Two of three rows are locked.
     void first.database.transact(adding('k')).catch(() => {})
     for (let i = 0; i < 300; i++) await turn()
     time.ms += 60_000
@@ -131,7 +131,7 @@ describe('outcomes of a store that servers share', () => {
     expect((await second.database.transact(put('b'))).isReplayed).toBe(false)
   })
 
-  // The changes of the request: the claim, two prewrites, the primary's commit, the other key's, the outcome.
+  // The changes of the request: three prewrites, the primary's commit, the other key's, the outcome's.
   test.each([0, 1, 2, 3, 4, 5, 6])(
     'a server that is killed after %i changes: a repeat elsewhere makes it once',
     async (left) => {

@@ -68,7 +68,7 @@ test('the second phase of a commit counts as writing', async () => {
 test('without latches increments of one key lose to each other, and none is lost', async () => {
   const store = inTwoPhases(await stores.open())
   const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
-  const oneShots = new OneShots(store, coordinator, new Outcomes(store, DEFAULT_LIMITS))
+  const oneShots = new OneShots(store, coordinator, new Outcomes(store, coordinator, DEFAULT_LIMITS))
   const ops = [{ op: 'increment' as const, key: utf8('n'), by: 1 }]
   const increment = () => oneShots.run({ checks: [], ops, maxRetries: 1000, lockWaitMs: 60_000 })
   await Promise.all(Array.from({ length: 20 }, increment))

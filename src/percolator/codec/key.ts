@@ -1,7 +1,10 @@
+import { isReserved, RESERVED_PREFIX } from '../../bytes/reserved-keys.js'
 import type { Timestamp } from '../../timestamp.js'
 
 const GROUP = 8
 const MARKER = 0xff
+/** Marker of the first group of a reserved key. That group is RESERVED_PREFIX, as 8 zeros: so it is below every user's key. */
+const RESERVED = 0x00
 const TS_BYTES = 8
 
 /** A stored key or record does not decode: the database is damaged, or another program wrote it. */
@@ -17,7 +20,7 @@ export class CorruptRecord extends Error {
   }
 }
 
-/** Length of the memcomparable encoding of a key of `keyBytes` bytes. @internal */
+/** Length of the memcomparable encoding of a key of `keyBytes` bytes. */
 export function encodedKeyBytes(keyBytes: number): number {
   return (Math.floor(keyBytes / GROUP) + 1) * (GROUP + 1)
 }
@@ -28,7 +31,7 @@ export function encodedKeyBytes(keyBytes: number): number {
  * @param prefix the column family's byte.
  * @param tail bytes to leave free after the key, for a timestamp.
  */
-function encodeInto(prefix: number, key: Uint8Array, tail: number): Buffer {
+function encodeInOrder(prefix: number, key: Uint8Array, tail: number): Buffer {
   const out = Buffer.allocUnsafe(1 + encodedKeyBytes(key.length) + tail)
   out[0] = prefix
   let at = 1
@@ -44,9 +47,21 @@ function encodeInto(prefix: number, key: Uint8Array, tail: number): Buffer {
   return out
 }
 
+/** Keys of the server's own rows come before those of users, so no range of users' keys has one in it. */
+function encodeInto(prefix: number, key: Uint8Array, tail: number): Buffer {
+  const out = encodeInOrder(prefix, key, tail)
+  if (isReserved(key)) out.fill(RESERVED, 1, 1 + GROUP + 1)
+  return out
+}
+
 /** `prefix + enc(key)`. */
 export function encodeKey(prefix: number, key: Uint8Array): Buffer {
   return encodeInto(prefix, key, 0)
+}
+
+/** A bound of a range of users' keys. It may be any bytes, and then users have no key there. */
+export function encodeBound(prefix: number, key: Uint8Array): Buffer {
+  return encodeInOrder(prefix, key, 0)
 }
 
 /** `prefix + enc(key) + desc(ts)`: sorts by key, then newest first. */
@@ -71,7 +86,8 @@ function writeDesc(out: Buffer, ts: Timestamp, at: number): void {
 
 /** Bytes of `encoded` that hold the prefix and the encoded key, found by the last group's marker. */
 function keyEnd(encoded: Uint8Array): number {
-  for (let at = 1 + GROUP; at < encoded.length; at += GROUP + 1) if (encoded[at] !== MARKER) return at + 1
+  const first = isOfServer(encoded) ? 1 + GROUP + 1 + GROUP : 1 + GROUP
+  for (let at = first; at < encoded.length; at += GROUP + 1) if (encoded[at] !== MARKER) return at + 1
   throw new CorruptRecord('a stored key has no last group')
 }
 
@@ -85,7 +101,13 @@ export function decodeKey(encoded: Uint8Array): Buffer {
   for (let group = 0, from = 1, at = 0; group < groups; group++, from += GROUP + 1) {
     for (let i = 0; i < GROUP && at < key.length; i++) key[at++] = encoded[from + i] as number
   }
+  if (isOfServer(encoded)) key.set(RESERVED_PREFIX)
   return key
+}
+
+/** Whether the encoded key is that of a row of the server itself. */
+export function isOfServer(encoded: Uint8Array): boolean {
+  return encoded[1 + GROUP] === RESERVED
 }
 
 export function decodeKeyTs(encoded: Uint8Array): Timestamp {

@@ -50,6 +50,7 @@ import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { Restoration } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
+import { sweepRows } from './rows/row-sweep.js'
 import { putMark, readMark } from './rows/saved-mark.js'
 import { scanLock } from './rows/scan-lock.js'
 import { SystemKeyspace } from './rows/system-keyspace.js'
@@ -312,6 +313,7 @@ class LevelDbStore implements CompleteStore {
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)
   readonly scan: Store['scan'] = (request) => this.#reads.scan(request)
   readonly scanLock: Store['scanLock'] = (request, lease) => scanLock(this.#rows, request, lease)
+  readonly sweepRows: Store['sweepRows'] = (prefix, isOver) => sweepRows(this.#rows, prefix, isOver)
   readonly mvccGetByKey: Store['mvccGetByKey'] = (request) => this.#mvcc.getByKey(request)
   readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#mvcc.getByStartTs(request)
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))

@@ -276,6 +276,8 @@ export class TableStore implements Store {
     await this.#collection.deleteRange(range, ts, () => this.#oracle.last)
   }
 
+  readonly sweepRows: Store['sweepRows'] = (prefix, isOver) => this.#collection.sweepRows(prefix, isOver, this.get)
+
   async close(): Promise<void> {
     this.#pessimistic.close()
     this.#dead.close()

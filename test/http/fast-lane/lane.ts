@@ -6,6 +6,7 @@ import { connect as connectTls } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { parseTokens } from '../../../src/access/tokens.js'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
+import { OUTCOMES } from '../../../src/percolator/codec/outcome-key.js'
 import { MemoryEngine } from '../../../src/store/leveldb/engine/memory-engine.js'
 import { openLevelDbStore, openMemoryStore } from '../../../src/store/leveldb/leveldb-store.js'
 import type { Store } from '../../../src/store/store.js'
@@ -243,7 +244,7 @@ export class Lane {
     const { outcomeBytes } = this.#server.database.status()
     if (outcomeBytes === this.#forgottenBytes) return
     this.#forgottenBytes = outcomeBytes
-    await this.#store.system.sweep('outcome/', () => true)
+    await this.#store.sweepRows(OUTCOMES, () => true)
   }
 
   async #contents(): Promise<readonly string[]> {

@@ -4,6 +4,7 @@ import {
   CorruptRecord,
   decodeKey,
   decodeKeyTs,
+  encodeBound,
   encodedKeyBytes,
   encodeKey,
   encodeKeyAt,
@@ -24,6 +25,9 @@ const keyVectors: [key: string, encoded: string][] = [
   ['\xff', 'ff00000000000000f8'],
   ['\x00'.repeat(8), '0000000000000000ff0000000000000000f7'],
   ['\xff'.repeat(8), 'ffffffffffffffffff0000000000000000f7'],
+  ['\x00\x00perkv', '00007065726b7600fe'],
+  ['\x00\x00perkv/', '000000000000000000' + '0000000000000000f7'],
+  ['\x00\x00perkv/a', '000000000000000000' + '6100000000000000f8'],
 ]
 for (const [key, encoded] of keyVectors)
   test(`the encoding of ${JSON.stringify(key)}`, () => {
@@ -34,6 +38,15 @@ for (const [key, encoded] of keyVectors)
     expect(actual.length).toBe(1 + encodedKeyBytes(bytes.length))
     expect(decodeKey(actual)).toEqual(bytes)
   })
+
+test('reserved keys stand below those of users, at their timestamps too, and a bound of users never does', () => {
+  const reserved = Buffer.from('\0\0perkv/outcome/a long one')
+  const stored = encodeKeyAt(CF, reserved, 7)
+  expect([decodeKey(stored), decodeKeyTs(stored)]).toEqual([reserved, 7])
+  expect(stored.compare(encodeKey(CF, Buffer.of()))).toBe(-1)
+  expect(stored.compare(encodeKeyEnd(CF, reserved))).toBe(-1)
+  expect(encodeBound(CF, reserved).compare(encodeKey(CF, Buffer.of(0)))).toBe(1)
+})
 
 const tsVectors: [ts: number, encoded: string][] = [
   [0, 'ffffffffffffffff'],

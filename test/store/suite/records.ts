@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
 import { keyText } from '../../../src/bytes/key-text.js'
+import { reservedKey } from '../../../src/percolator/codec/reserved-key.js'
 import { claimOf, type SystemName, type SystemWrite } from '../../../src/store/system-records.js'
 import { prewriteOf, put, text, turn, utf8, watch } from '../support.js'
 import type { Contract } from './contract.js'
@@ -12,13 +13,13 @@ export function recordCases(contract: Contract): void {
 
   test('a record is there once it is written, is replaced and removed', async () => {
     const { system } = await open()
-    const value = async (): Promise<string> => text((await system.get('outcome/k')) ?? utf8('absent'))
+    const value = async (): Promise<string> => text((await system.get('lease/k')) ?? utf8('absent'))
     expect(await value()).toBe('absent')
-    await system.hold(['outcome/k'], () => system.write([record('outcome/k', 'first')]))
+    await system.hold(['lease/k'], () => system.write([record('lease/k', 'first')]))
     expect(await value()).toBe('first')
-    await system.write([record('outcome/k', 'second'), record('pin/k', 'another kind')])
+    await system.write([record('lease/k', 'second'), record('pin/k', 'another kind')])
     expect(await value()).toBe('second')
-    await system.write([{ name: 'outcome/k', value: undefined }])
+    await system.write([{ name: 'lease/k', value: undefined }])
     expect(await value()).toBe('absent')
   })
 
@@ -26,12 +27,12 @@ export function recordCases(contract: Contract): void {
     const { system } = await open()
     const order: string[] = []
     const run = (name: string) =>
-      system.hold(['outcome/k'], async () => {
+      system.hold(['lease/k'], async () => {
         order.push(`${name} begins`)
         await turn()
         order.push(`${name} ends`)
       })
-    const failing = system.hold(['outcome/k'], () => Promise.reject(new Error('on purpose')))
+    const failing = system.hold(['lease/k'], () => Promise.reject(new Error('on purpose')))
     await Promise.all([run('first'), run('second'), expect(failing).rejects.toThrow('on purpose')])
     expect(order).toEqual(['first begins', 'first ends', 'second begins', 'second ends'])
   })
@@ -42,7 +43,7 @@ export function recordCases(contract: Contract): void {
     const held = store.system.hold(['pin/a'], () => new Promise<void>((done) => (release = done)))
     const claim = { written: [keyText(utf8('b')), claimOf('pin/a')], read: [], isAlone: false }
     const claimed = watch(store.exclusive(claim, async () => {}))
-    for (const key of ['pin/a', 'outcome/a']) await store.prewrite(prewriteOf(await store.tso(1), [put(key)]))
+    for (const key of ['pin/a', 'lease/a']) await store.prewrite(prewriteOf(await store.tso(1), [put(key)]))
     await turn()
     expect(claimed.isSettled()).toBe(false)
     release()
@@ -68,15 +69,15 @@ export function recordCases(contract: Contract): void {
     await system.write([record('pin/b', 'held')])
     const request = prewriteOf(10, [put('a')], { tryOnePc: true })
     const { onePcCommitTs } = await prewrite(request, (answer) => [
-      record('outcome/k', `committed at ${answer.onePcCommitTs}`),
+      record('lease/k', `committed at ${answer.onePcCommitTs}`),
       record('pin/a', 'held'),
       { name: 'pin/b', value: undefined },
     ])
-    expect(text((await system.get('outcome/k')) ?? utf8(''))).toBe(`committed at ${onePcCommitTs}`)
+    expect(text((await system.get('lease/k')) ?? utf8(''))).toBe(`committed at ${onePcCommitTs}`)
     expect([...(await system.list('pin/')).keys()]).toEqual(['pin/a'])
     // Also where a repeat finds its mutations done.
-    expect(await prewrite(request, () => [record('outcome/again', '')])).toEqual({ onePcCommitTs })
-    expect(await system.get('outcome/again')).toBeDefined()
+    expect(await prewrite(request, () => [record('lease/again', '')])).toEqual({ onePcCommitTs })
+    expect(await system.get('lease/again')).toBeDefined()
   })
 
   test('where the records of a transaction can not be made, nothing of it is written', async () => {
@@ -89,34 +90,68 @@ export function recordCases(contract: Contract): void {
     expect((await store.scanLock({ maxTs: 2 ** 53 - 1 })).locks).toEqual([])
   })
 
-  test('those that are over are swept away; the size of the others is answered', async () => {
-    const { system } = await open()
-    for (let i = 0; i < 20; i++) await system.write([record(`outcome/key ${i % 10}`, i % 2 === 0 ? 'old' : 'new!')])
-    await system.write([record('pin/a', 'old')])
-    const left = await system.sweep('outcome/', (value) => text(value) === 'old')
-    expect(left).toBe(5 * ('key 0'.length + 'new!'.length))
-    expect(await system.get('outcome/key 0')).toBeUndefined()
-    expect(await system.get('outcome/key 1')).toBeDefined()
-    expect(await system.get('pin/a')).toBeDefined()
+  test('reserved rows that are over are swept away with all versions; the size of the others is answered', async () => {
+    const store = await open()
+    const key = (i: number): Uint8Array => reservedKey(utf8(`outcome/key ${i}`))
+    const put = async (of: Uint8Array, value: string) => {
+      const startTs = await store.tso(1)
+      await store.prewrite(prewriteOf(startTs, [{ op: 'put', key: of, value: utf8(value) }], { primary: of }))
+      await store.commit({ keys: [of], startTs, commitTs: await store.tso(1) })
+    }
+    const long = 'new!'.repeat(2000)
+    for (let i = 0; i < 20; i++) await put(key(i % 10), i < 10 ? 'older' : i % 2 === 0 ? 'old' : long)
+    await put(reservedKey(utf8('outcomes')), 'old')
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [{ op: 'put', key: key(2), value: utf8('x') }], { primary: key(2) }))
+    const left = await store.sweepRows(reservedKey(utf8('outcome/')), (value) => text(value) === 'old')
+    expect(left).toBe(5 * ('key 0'.length + long.length))
+    await store.rollback({ keys: [key(2)], startTs })
+    const ts = await store.tso(1)
+    const found = async (of: Uint8Array): Promise<boolean> => (await store.get({ key: of, ts })).found
+    const all = await Promise.all([key(0), key(1), key(2), reservedKey(utf8('outcomes'))].map(found))
+    expect(all).toEqual([false, true, true, true])
+    expect(await store.mvccGetByKey({ key: key(0) })).toEqual({ lock: null, writes: [], values: [] })
+  })
+
+  test('reserved rows are out of reach of those who name ranges', async () => {
+    const store = await open()
+    const [key, end] = [reservedKey(utf8('outcome/a')), Buffer.from('010203', 'hex')]
+    const users = [Buffer.from('00', 'hex'), Buffer.from('000070', 'hex'), Buffer.from('0000ff', 'hex'), utf8('a')]
+    const startTs = await store.tso(1)
+    const mutations = [...users, key].map((one) => ({ op: 'put', key: one, value: one }) as const)
+    await store.prewrite(prewriteOf(startTs, mutations, { primary: utf8('a') }))
+    const pairs = async (range: object) =>
+      (await store.scan({ ...range, ts: await store.tso(1), limit: 10 })).pairs.map((pair) => Buffer.from(pair.key))
+    const { locks } = await store.scanLock({ maxTs: 2 ** 53 - 1 })
+    expect(locks.map((lock) => Buffer.from(lock.key))).toEqual(users)
+    expect((await store.scanLock({ maxTs: 2 ** 53 - 1, withReserved: true })).locks).toHaveLength(5)
+    await store.commit({ keys: [...users, key], startTs, commitTs: await store.tso(1) })
+    expect(await pairs({})).toEqual(users)
+    expect(await pairs({ reverse: true })).toEqual([...users].reverse())
+    expect(await pairs({ start: Buffer.from('0000', 'hex'), end })).toEqual(users.slice(1, 3))
+    expect(await pairs({ start: reservedKey(utf8('')), end })).toEqual([users[2]])
+    await store.deleteRange({ start: Buffer.of(0), end: Buffer.alloc(10, 0xff) })
+    expect(await pairs({})).toEqual([])
+    expect((await store.get({ key, ts: await store.tso(1) })).found).toBe(true)
   })
 
   test('records are listed by the beginning of their names, with any bytes in them', async () => {
     const { system } = await open()
-    const names = ['outcome/', 'outcome/\x00', 'outcome/a', 'outcome/\xff\xff'] as const
+    const names = ['lease/', 'lease/\x00', 'lease/a', 'lease/\xff\xff'] as const
     await system.write([...names].reverse().map((name) => record(name, `of ${name}`)))
     await system.write([record('pin/a', '')])
     const list = async (prefix: SystemName) =>
       [...(await system.list(prefix))].map(([name, value]) => [name, text(value)])
-    expect(await list('outcome/')).toEqual(names.map((name) => [name, `of ${name}`]))
-    expect(await list('outcome/\xff\xff')).toEqual([['outcome/\xff\xff', 'of outcome/\xff\xff']])
+    expect(await list('lease/')).toEqual(names.map((name) => [name, `of ${name}`]))
+    expect(await list('lease/\xff\xff')).toEqual([['lease/\xff\xff', 'of lease/\xff\xff']])
     expect(await list('pin/')).toEqual([['pin/a', '']])
   })
 
   test('names are no keys: nothing that clients read or delete reaches their records', async () => {
     const store = await open()
-    const names = ['outcome/k', 'pin/a'] as const
+    const names = ['lease/k', 'pin/a'] as const
     await store.system.write(names.map((name) => record(name, '1')))
-    for (const key of [...names, 'soutcome/k', 's'])
+    for (const key of [...names, 'slease/k', 's'])
       expect(await store.get({ key: utf8(key) })).toMatchObject({ found: false })
     expect((await store.scan({ ts: await store.tso(1), limit: 10 })).pairs).toEqual([])
     expect((await store.mvccGetByStartTs({ startTs: 1 })).key).toBeUndefined()
@@ -127,10 +162,10 @@ export function recordCases(contract: Contract): void {
   needing('places')('records stay over a restart', async () => {
     const place = await contract.place()
     const first = await open({ place })
-    await first.system.write([record('pin/a', '1'), record('outcome/k', '2')])
+    await first.system.write([record('pin/a', '1'), record('lease/k', '2')])
     await first.close()
     const { system } = await open({ place })
     expect([...(await system.list('pin/')).keys()]).toEqual(['pin/a'])
-    expect(text((await system.get('outcome/k')) ?? utf8(''))).toBe('2')
+    expect(text((await system.get('lease/k')) ?? utf8(''))).toBe('2')
   })
 }

@@ -52,7 +52,7 @@ beforeEach(async () => {
   await store.prewrite(prewriteOf(30, [put('a'), put('c', LONG)]))
   await store.rollback({ keys: [utf8('a'), utf8('c')], startTs: 30 })
   await store.prewrite(prewriteOf(40, [put('d', LONG), put('e')], { lockTtl: 100_000 }))
-  await store.system.write([{ name: 'outcome/x', value: Buffer.from('93c0c0c0', 'hex') }])
+  await store.system.write([{ name: 'pin/x', value: Buffer.from('920102', 'hex') }])
   rows = new PlantedRows(table)
 })
 
@@ -323,10 +323,10 @@ const CASES: readonly Case[] = [
     message: /the server's row "restore"/,
   },
   {
-    what: 'a damaged outcome',
-    plant: () => rows.plant('\0\0outcome/y', { family: 'o', qualifier: 'o', value: utf8('?') }),
+    what: 'a damaged pin',
+    plant: () => rows.plant('\0\0pin/y', { family: 'o', qualifier: 'o', value: utf8('?') }),
     finds: ['damaged_record'],
-    message: /the server's row "outcome\/y"/,
+    message: /the server's row "pin\/y"/,
   },
   {
     what: 'a damaged lease',

@@ -1,4 +1,6 @@
 import { randomBytes } from 'node:crypto'
+import { afterPrefix } from '../../../bytes/key-range.js'
+import { RESERVED_PREFIX } from '../../../bytes/reserved-keys.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { DataDirectoryError } from '../data-directory-error.js'
@@ -7,7 +9,7 @@ import { type Engine, type EngineOp, readPage } from '../engine/engine.js'
 import { readMetaNumber } from '../engine/meta-number.js'
 import { crc32c } from '../files/crc32c.js'
 import { damagedDirectory, isLocked } from '../files/sound-directory.js'
-import { META_CURSOR_SECRET, META_FORMAT, META_MARK } from '../records/keyspace.js'
+import { CF_LOCK, CF_WRITE, keyRange, META_CURSOR_SECRET, META_FORMAT, META_MARK } from '../records/keyspace.js'
 import { beginLog } from './begin-log.js'
 import { moveSystemRecords } from './move-system-records.js'
 import { buildNewest } from './newest-records.js'
@@ -71,18 +73,29 @@ export async function convertFormat(engine: Engine, directory: string): Promise<
     const detail = `the data directory ${directory} has format ${format}, written by a newer PerKV; this one reads up to ${FORMAT_VERSION}`
     throw new DataDirectoryError(detail)
   }
+  if (format < FORMAT_VERSION) await requireNoReserved(engine, directory)
   if (format === 1) {
     await buildNewest(engine, await readMetaNumber(engine, META_MARK))
     await engine.write([formatOp(2)], true)
   }
   if (format < 3) await sealRecords(engine, formatOp(3))
-  // First: a version of PerKV that reads format 3 would miss outcomes and pins in a directory of which half is moved.
+  // First: an older version of PerKV would miss outcomes and pins in a directory of which half is moved.
   // A version of PerKV that reads format 6 would find versions that have expired.
   if (format < FORMAT_VERSION) {
     const log = format < LOG_FORMAT ? await beginLog(engine) : []
     await engine.write([formatOp(FORMAT_VERSION), ...log], true)
   }
   await moveSystemRecords(engine)
+}
+
+/** Older versions let users write keys that are the server's own now. They would have no place. @throws DataDirectoryError */
+async function requireNoReserved(engine: Engine, directory: string): Promise<void> {
+  const end = afterPrefix(RESERVED_PREFIX)
+  for (const cf of [CF_WRITE, CF_LOCK] as const)
+    if ((await readPage(engine, { ...keyRange(cf, RESERVED_PREFIX, end), values: false }, 1)).length > 0)
+      throw new DataDirectoryError(
+        `the data directory ${directory} has keys that begin with the bytes 00 00 and perkv/, which are reserved for the server now: remove them with the version of PerKV that wrote them`,
+      )
 }
 
 /** The only record without a seal, so that every version can read it. From version 3 on it has a checksum of its own. */

@@ -1,7 +1,10 @@
-import type { SystemName } from '../../system-records.js'
-import { opened, seal } from '../engine/checksum.js'
+import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
+import { outcomeKey } from '../../../percolator/codec/outcome-key.js'
+import { encodeWrite } from '../../../percolator/codec/write.js'
+import { opened, seal, sealedOp } from '../engine/checksum.js'
 import { type Engine, type EngineOp, type EngineRange, pagesOf, readPage } from '../engine/engine.js'
-import { metaKey, nameOfMeta, systemKey } from '../records/keyspace.js'
+import { metaKey, nameOfMeta, newestKey, systemKey, valueKey, writeKey } from '../records/keyspace.js'
+import { encodeNewest } from '../records/newest-record.js'
 
 /** Outcomes may be of some MiB each. */
 const RECORDS_AT_A_TIME = 16
@@ -9,36 +12,80 @@ const BATCH_BYTES = 1024 * 1024
 /** What an operation costs beside its value. */
 const OP_BYTES = 256
 
+const OUTCOME = 'outcome/'
+const OUTCOMES_OF_FORMAT_4: EngineRange = { gte: systemKey(OUTCOME), lt: systemKey('outcome0') }
 /** Where format 3 had outcomes, and what the server remembered. */
 export const OUTCOMES_OF_FORMAT_3: EngineRange = { gte: Buffer.of(0x69), lt: Buffer.of(0x6a) }
 const SERVER = 'server/'
 export const SERVER_OF_FORMAT_3: EngineRange = { gte: metaKey(SERVER), lt: metaKey('server0') }
+/** Below all commits. The answer of such an outcome has its own commit_ts in it. */
+const ROW_TS = { startTs: 1, commitTs: 2 } as const
 
-const MOVES: readonly { readonly range: EngineRange; readonly nameOf: (stored: Buffer) => string }[] = [
-  {
-    range: OUTCOMES_OF_FORMAT_3,
-    nameOf: (stored) => `${'outcome/' satisfies SystemName}${stored.toString('latin1', 1)}`,
+interface Move {
+  readonly range: EngineRange
+  /** The new place of a record: one is there once it has been moved. */
+  readonly placeOf: (stored: Buffer) => Buffer
+  /** @param sealed a value whose seal may not match the old key. Then `perkv repair` tells of it under the new one. */
+  readonly ops: (stored: Buffer, sealed: Buffer) => EngineOp[]
+}
+
+const pinKey = (stored: Buffer): Buffer => systemKey(nameOfMeta(stored).slice(SERVER.length))
+
+const PINS_OF_FORMAT_3: Move = {
+  range: SERVER_OF_FORMAT_3,
+  placeOf: pinKey,
+  ops: (stored, sealed) => {
+    const key = pinKey(stored)
+    const value = opened(stored, sealed)
+    return [{ type: 'put', key, value: value === undefined ? sealed : seal(key, value) }]
   },
-  { range: SERVER_OF_FORMAT_3, nameOf: (stored) => nameOfMeta(stored).slice(SERVER.length) },
+}
+
+/** Outcomes of Idempotency-Keys become rows. @param prefixBytes those of their old keys. */
+function outcomes(range: EngineRange, prefixBytes: number): Move {
+  const keyOf = (stored: Buffer): Buffer => outcomeKey(stored.subarray(prefixBytes))
+  return {
+    range,
+    placeOf: (stored) => newestKey(keyOf(stored)),
+    ops: (stored, sealed) => {
+      const { startTs, commitTs } = ROW_TS
+      const key = keyOf(stored)
+      const value = opened(stored, sealed)
+      if (value === undefined) return [{ type: 'put', key: writeKey(key, commitTs), value: sealed }]
+      const isShort = value.length <= SHORT_VALUE_BYTES_MAX
+      const ends = { expireTs: 0, leaseFence: 0, isProtected: false, hasOverlappedRollback: false }
+      const write = encodeWrite({ type: 'put', ...ROW_TS, shortValue: isShort ? value : undefined, ...ends })
+      const ops: EngineOp[] = [
+        { type: 'put', key: writeKey(key, commitTs), value: write },
+        { type: 'put', key: newestKey(key), value: encodeNewest(commitTs, write) },
+      ]
+      if (!isShort) ops.push({ type: 'put', key: valueKey(key, startTs), value })
+      return ops.map(sealedOp)
+    },
+  }
+}
+
+const MOVES: readonly Move[] = [
+  outcomes(OUTCOMES_OF_FORMAT_4, OUTCOMES_OF_FORMAT_4.gte.length), // First: what is left of format 3 is older.
+  outcomes(OUTCOMES_OF_FORMAT_3, OUTCOMES_OF_FORMAT_3.gte.length),
+  PINS_OF_FORMAT_3,
 ]
 
 /**
- * Moves what format 3 had in two places to CF_SYSTEM. A record is in one place or the other at any time, so what a crash leaves is
- * moved at the next start; where nothing is left this costs two seeks.
+ * Moves what older formats had elsewhere: outcomes to rows, and pins of format 3 to CF_SYSTEM. A record is in one place or the other at any
+ * time, so what a crash leaves is moved at the next start; where nothing is left this costs three seeks.
  * @param engine beneath the seals.
  */
 export async function moveSystemRecords(engine: Engine): Promise<void> {
-  for (const { range, nameOf } of MOVES) {
+  for (const { range, placeOf, ops: opsOf } of MOVES) {
     const ops: EngineOp[] = []
     let bytes = 0
     for await (const page of pagesOf(engine, range, RECORDS_AT_A_TIME)) {
-      const keys = page.map(([stored]) => systemKey(nameOf(stored)))
-      const present = await engine.getMany(keys)
+      const present = await engine.getMany(page.map(([stored]) => placeOf(stored)))
       for (const [i, [stored, sealed]] of page.entries()) {
-        const key = keys[i] as Buffer
         ops.push({ type: 'del', key: stored })
         // Where there is one already, the old one was deleted before, and damage to a file brought it back.
-        if (present[i] === undefined) ops.push({ type: 'put', key, value: resealed(stored, sealed, key) })
+        if (present[i] === undefined) ops.push(...opsOf(stored, sealed))
         bytes += sealed.length + OP_BYTES
       }
       if (bytes < BATCH_BYTES) continue
@@ -53,10 +100,4 @@ export async function moveSystemRecords(engine: Engine): Promise<void> {
 export async function hasUnmoved(engine: Engine): Promise<boolean> {
   for (const { range } of MOVES) if ((await readPage(engine, { ...range, values: false }, 1)).length > 0) return true
   return false
-}
-
-/** A value whose seal does not match goes as it is: its seal does not match the new key either, and `perkv repair` tells it. */
-function resealed(stored: Buffer, sealed: Buffer, key: Buffer): Buffer {
-  const value = opened(stored, sealed)
-  return value === undefined ? sealed : seal(key, value)
 }

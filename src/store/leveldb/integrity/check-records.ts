@@ -1,5 +1,6 @@
+import { isReserved } from '../../../bytes/reserved-keys.js'
 import { MARK_AHEAD_MS } from '../../../limits.js'
-import { decodeKey, decodeKeyTs, encodeKey, encodeKeyAt } from '../../../percolator/codec/key.js'
+import { decodeKey, decodeKeyTs, encodedKeyBytes, encodeKey, encodeKeyAt } from '../../../percolator/codec/key.js'
 import { decodeLock } from '../../../percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
@@ -67,7 +68,7 @@ export interface CheckedRecords {
   readonly families: Readonly<Record<FamilyName, Counted>>
   /** Numbers of system records by their kind. Kinds without one are absent. */
   readonly system: Readonly<Partial<Record<SystemKind, number>>>
-  /** Number of keys with records of any kind but `ahead`. */
+  /** Number of users' keys with records of any kind but `ahead`. */
   readonly keys: number
   readonly findings: number
 }
@@ -110,6 +111,8 @@ interface Broken {
 
 interface Group {
   readonly key: Buffer
+  /** The encoded key: groups come in its order. */
+  readonly place: Buffer
   readonly entries: Entry[]
   readonly damaged: DamagedRecord[]
 }
@@ -252,9 +255,10 @@ class Check {
     const heads = await Promise.all(streams.map((stream) => stream.next()))
     try {
       for (;;) {
-        let key: Buffer | undefined
-        for (const { value } of heads) if (value && (!key || value.key.compare(key) < 0)) key = value.key
-        if (key === undefined) return
+        let first: Group | undefined
+        for (const { value } of heads) if (value && (!first || value.place.compare(first.place) < 0)) first = value
+        if (first === undefined) return
+        const { key } = first
         const groups: Group[] = []
         for (const [i, { value }] of heads.entries()) {
           if (!value?.key.equals(key)) continue
@@ -268,7 +272,7 @@ class Check {
         if (missing !== undefined) await this.#found(missing)
         this.#mayExpire ||= records.writes.some(({ expireTs }) => expireTs !== 0)
         this.#options.onKey?.(records)
-        this.keys++
+        if (!isReserved(key)) this.keys++
         this.#options.onProgress?.(this.keys)
       }
     } finally {
@@ -298,7 +302,7 @@ class Check {
       }
       if (!group?.key.equals(key)) {
         if (group !== undefined) yield group
-        group = { key, entries: [], damaged: [] }
+        group = { key, place: stored.subarray(1, 1 + encodedKeyBytes(key.length)), entries: [], damaged: [] }
       }
       if (value === undefined) group.damaged.push({ stored, why: FAILS })
       else if (!decodes(() => DECODED[prefix](entry))) group.damaged.push({ stored, why: 'does not decode' })

@@ -2,6 +2,7 @@ import type { KeyRange } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { MinHeap, type Ranked } from '../../../bytes/min-heap.js'
 import { OrderedKeys } from '../../../bytes/ordered-keys.js'
+import { isReserved } from '../../../bytes/reserved-keys.js'
 import type { Lock } from '../../../percolator/lock.js'
 import { resolvedBelow } from '../../../percolator/resolved.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -133,17 +134,22 @@ export class LockTable {
   }
 
   /**
-   * Visits the entries in `[start, end)`, in key order or reversed, until `visit` returns false. Other calls may change the
+   * Visits the entries of users' keys in `[start, end)`, in key order or reversed, until `visit` returns false. Other calls may change the
    * table between two steps; the walk sees the entries ahead of it as they are when it gets there.
    */
-  *walk({ start, end }: KeyRange, visit: (entry: LockEntry) => boolean, reverse = false): Generator<void, void, void> {
+  *walk(
+    { start, end }: KeyRange,
+    visit: (entry: LockEntry) => boolean,
+    { reverse = false, withReserved = false } = {},
+  ): Generator<void, void, void> {
     if (this.#entries.size === 0) return
     let [from, to] = [start && keyText(start), end && keyText(end)]
     for (;;) {
       let left = ENTRIES_AT_A_TIME
       let last = ''
       for (const text of this.#order.range(from, to, reverse)) {
-        if (!visit(this.#entries.get(text) as LockEntry)) return
+        const entry = this.#entries.get(text) as LockEntry
+        if ((withReserved || !isReserved(entry.key)) && !visit(entry)) return
         last = text
         if (--left === 0) break
       }
@@ -154,11 +160,14 @@ export class LockTable {
     }
   }
 
-  /** The entries in `[start, end)`, in key order or reversed. The table must not change while this is consumed. */
+  /** The entries of users' keys in `[start, end)`, in key order or reversed. The table must not change while this is consumed. */
   *range(start?: Uint8Array, end?: Uint8Array, reverse = false): Generator<LockEntry> {
     if (this.#entries.size === 0) return
     const bounds = [start && keyText(start), end && keyText(end)] as const
-    for (const text of this.#order.range(bounds[0], bounds[1], reverse)) yield this.#entries.get(text) as LockEntry
+    for (const text of this.#order.range(bounds[0], bounds[1], reverse)) {
+      const entry = this.#entries.get(text) as LockEntry
+      if (!isReserved(entry.key)) yield entry
+    }
   }
 }
 

@@ -5,6 +5,7 @@ import {
   CorruptRecord,
   decodeKey,
   decodeKeyTs,
+  encodeBound,
   encodeKey,
   encodeKeyAt,
   encodeKeyEnd,
@@ -115,12 +116,21 @@ export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; 
   return { gte: encodeKey(cf, key), lt: encodeKeyEnd(cf, key) }
 }
 
-/** Every version of every key in `[start, end)`. An absent bound means no bound. */
-export function keyRange(cf: ColumnFamily, start?: Uint8Array, end?: Uint8Array): { gte: Buffer; lt: Buffer } {
-  return {
-    gte: start === undefined ? Buffer.of(cf) : encodeKey(cf, start),
-    lt: end === undefined ? Buffer.of(cf + 1) : encodeKey(cf, end),
-  }
+const NO_KEY = new Uint8Array()
+
+/** Every version of every key of users in `[start, end)`. An absent bound means no bound. */
+export function keyRange(cf: ColumnFamily, start: Uint8Array = NO_KEY, end?: Uint8Array): { gte: Buffer; lt: Buffer } {
+  return { gte: encodeBound(cf, start), lt: end === undefined ? Buffer.of(cf + 1) : encodeBound(cf, end) }
+}
+
+/** All of a column family: the rows of the server, and those of users after them. */
+export function familyRange(cf: ColumnFamily): { gte: Buffer; lt: Buffer } {
+  return { gte: Buffer.of(cf), lt: Buffer.of(cf + 1) }
+}
+
+/** @param prefix of reserved keys. Must have a byte below 0xff. */
+export function reservedRange(cf: ColumnFamily, prefix: Uint8Array): { gte: Buffer; lt: Buffer } {
+  return { gte: encodeKey(cf, prefix), lt: encodeKey(cf, afterPrefix(prefix) as Uint8Array) }
 }
 
 export const META_FORMAT = metaKey('format')

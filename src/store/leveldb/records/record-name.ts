@@ -1,5 +1,7 @@
+import { isReserved, RESERVED_PREFIX } from '../../../bytes/reserved-keys.js'
 import { printKey } from '../../../errors/print-key.js'
-import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
+import { decodeKey, decodeKeyTs, isOfServer } from '../../../percolator/codec/key.js'
+import { reservedName } from '../../../percolator/codec/reserved-key.js'
 import { readTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { fenceOfAttached, keyOfAttached } from '../../attached-names.js'
@@ -28,21 +30,21 @@ export function recordName(stored: Buffer): string {
   try {
     switch (stored[0]) {
       case CF_DEFAULT:
-        return `the value of ${printKey(decodeKey(stored))} written at ${decodeKeyTs(stored)}`
+        return `the value of ${nameOfKey(decodeKey(stored))} written at ${decodeKeyTs(stored)}`
       case CF_LOCK:
-        return `the lock of ${printKey(decodeKey(stored))}`
+        return `the lock of ${nameOfKey(decodeKey(stored))}`
       case CF_EXPIRY: {
         const { expiryTs, key, commitTs } = decodeExpiryKey(stored)
-        return `the expiry at ${expiryTs} of ${printKey(key)} written at ${commitTs}`
+        return `the expiry at ${expiryTs} of ${nameOfKey(key)} written at ${commitTs}`
       }
       case CF_LOG:
         return `the record of changes from ${firstCommitTs(stored)} on`
       case CF_NEWEST:
-        return `the newest record of ${printKey(decodeKey(stored))}`
+        return `the newest record of ${nameOfKey(decodeKey(stored))}`
       case CF_WRITE:
-        return `the write record of ${printKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
+        return `the write record of ${nameOfKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
       case AHEAD:
-        return `the ahead record of ${printKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
+        return `the ahead record of ${nameOfKey(decodeKey(stored))} at ${decodeKeyTs(stored)}`
       case META:
         return `the meta record ${printKey(stored.subarray(1))}`
       case CF_SYSTEM:
@@ -50,6 +52,10 @@ export function recordName(stored: Buffer): string {
     }
   } catch {}
   return `the record under the damaged key 0x${stored.toString('hex')}`
+}
+
+function nameOfKey(key: Uint8Array): string {
+  return isReserved(key) ? `the server's row ${printKey(reservedName(key))}` : printKey(key)
 }
 
 function systemRecordName(stored: Buffer): string {
@@ -105,6 +111,10 @@ export function placeName(bound: Buffer): string {
   const parts: Buffer[] = []
   for (let at = 1; at < bound.length; at += 9) {
     const marker = bound[at + 8] ?? 0xff
+    if (at === 1 && isOfServer(bound)) {
+      parts.push(Buffer.from(RESERVED_PREFIX))
+      continue
+    }
     parts.push(bound.subarray(at, Math.min(bound.length, at + (marker === 0xff ? 8 : 8 - (0xff - marker)))))
     if (marker !== 0xff) break
   }

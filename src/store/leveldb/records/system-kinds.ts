@@ -9,14 +9,6 @@ import { CELL_KINDS, type CellKind, idOfCell } from '../../cell-names.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
 
 export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
-  outcome: {
-    one: 'outcome of the idempotency key',
-    all: 'outcomes of requests with an idempotency key',
-    timestampsIn: (value) => {
-      unpackRecord(value, 'outcome', 3)
-      return []
-    },
-  },
   pin: {
     one: 'pin',
     all: 'pins',

@@ -1,3 +1,4 @@
+import { isOfServer } from '../../../percolator/codec/key.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { cellEnd, cellPrefix, idOfCell } from '../../cell-names.js'
 import type { SystemKind } from '../../system-records.js'
@@ -65,6 +66,8 @@ export function lossesOf(
   add('locks', clipped(range, CF_LOCK), 'any locks')
   // Its other changes are made again from the write records.
   add('log', clipped(range, CF_LOG), 'any delete_range', DELETE_RANGE_REMEDY)
+  if (!isConverted)
+    add('system', clippedTo(range, OUTCOMES_OF_FORMAT_3), 'any outcomes of requests with an idempotency key')
   for (const [kind, { all }] of Object.entries(SYSTEM_KINDS) as [SystemKind, (typeof SYSTEM_KINDS)[SystemKind]][]) {
     const place = isConverted ? systemRange(`${kind}/`) : PLACES_OF_FORMAT_3[kind]
     const within = place && clippedTo(range, place)
@@ -84,7 +87,6 @@ export function lossesOf(
 }
 
 const PLACES_OF_FORMAT_3: Readonly<Partial<Record<SystemKind, EngineRange>>> = {
-  outcome: OUTCOMES_OF_FORMAT_3,
   pin: SERVER_OF_FORMAT_3,
 }
 
@@ -148,7 +150,8 @@ function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buf
 
 /** Key without its timestamp. */
 function wholeKeyOf(bound: Buffer): Buffer {
-  for (let at = 9; at < bound.length; at += 9) if (bound[at] !== 0xff) return bound.subarray(0, at + 1)
+  for (let at = isOfServer(bound) ? 18 : 9; at < bound.length; at += 9)
+    if (bound[at] !== 0xff) return bound.subarray(0, at + 1)
   return bound
 }
 

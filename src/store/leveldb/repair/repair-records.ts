@@ -25,7 +25,7 @@ import {
   CF_LOG,
   CF_SYSTEM,
   CF_WRITE,
-  keyRange,
+  familyRange,
   lockKey,
   META_FORMAT,
   META_LOG_READ,
@@ -306,7 +306,7 @@ class RecordsRepair {
    */
   async #mournTransactions(): Promise<void> {
     if (this.#damaged.isEmpty && this.#lostKeys.size === 0) return
-    for await (const page of pagesOf(this.#sealed, keyRange(CF_LOCK), OPS_AT_A_TIME))
+    for await (const page of pagesOf(this.#sealed, familyRange(CF_LOCK), OPS_AT_A_TIME))
       for (const [stored, bytes] of page) {
         const key = decodeKey(stored)
         const lock = decodeLock(bytes)

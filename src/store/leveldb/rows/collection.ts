@@ -1,4 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { isReserved } from '../../../bytes/reserved-keys.js'
 import { type GcAnswer, gc } from '../../../percolator/actions/gc.js'
 import { decodeKey, decodeKeyTs, encodeKeyEnd } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
@@ -11,7 +12,7 @@ import { readPage } from '../engine/engine.js'
 import {
   CF_WRITE,
   expiryBound,
-  keyRange,
+  familyRange,
   logBound,
   META_SAFE_POINT,
   versionRange,
@@ -94,7 +95,7 @@ export class Collection {
       const compaction = new Compaction(this.#rows.engine)
       let removed = 0
       // Each step opens a new iterator: an open one would keep every file that a compaction replaces.
-      let { gte, lt } = keyRange(CF_WRITE)
+      let { gte, lt } = familyRange(CF_WRITE)
       for (let isEnd = false; !isEnd && !pace?.signal?.aborted; ) {
         const begin = performance.now()
         this.#rows.health.requireWritable()
@@ -137,7 +138,7 @@ export class Collection {
     let removed = 0
     for (const row of rows) {
       const answer = keys.length === 0 ? undefined : collected.get(keyText(row.key))
-      compaction.note(row.key, walked(row, answer))
+      if (!isReserved(row.key)) compaction.note(row.key, walked(row, answer))
       removed += answer?.removed ?? 0
     }
     return removed

@@ -1,5 +1,6 @@
 import { pairCost } from '../../../bytes/answer-size.js'
 import { keyText } from '../../../bytes/key-text.js'
+import { isReserved } from '../../../bytes/reserved-keys.js'
 import { inSlices } from '../../../event-loop/slices.js'
 import { blocksRead } from '../../../percolator/actions/get.js'
 import { locksWithinLimit } from '../../../percolator/actions/scan.js'
@@ -113,7 +114,7 @@ export class Reads {
         if (value === undefined) return undefined
       }
       const version = versionOf(newest, value)
-      if (isUnlocked) cache.fill(key, version)
+      if (isUnlocked && !isReserved(key)) cache.fill(key, version) // Rows of the server are read once, if at all.
       this.#rows.meters.cache.misses++
       return this.#answerOf(version, ts)
     } catch {
@@ -125,7 +126,7 @@ export class Reads {
   async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
     const { engine, cache, locks, lookUps, valueLookUps, meters } = this.#rows
     meters.cache.misses++
-    const fill = locks.get(key) === undefined ? cache.beginFill(key) : undefined // A lock may have a commit in flight.
+    const fill = locks.get(key) === undefined && !isReserved(key) ? cache.beginFill(key) : undefined // A lock may have a commit in flight.
     try {
       const looked = lookUps.get(newestKey(key))
       const bytes = looked instanceof Promise ? await looked : looked
@@ -248,7 +249,7 @@ export class Reads {
           return blocking.length < limit
         }
         try {
-          const walked = inSlices(this.#rows.locks.walk({ start, end }, visit, reverse))
+          const walked = inSlices(this.#rows.locks.walk({ start, end }, visit, { reverse }))
           if (walked instanceof Promise) await walked
         } finally {
           unwatch?.()
@@ -333,7 +334,7 @@ function addBlocking(blocking: LockEntry[], added: Set<LockEntry>, { start, end,
     const { key } = entry
     const isWithin =
       (start === undefined || Buffer.compare(key, start) >= 0) && (end === undefined || Buffer.compare(key, end) < 0)
-    if (isWithin && blocks(entry, ts)) blocking.push(entry)
+    if (isWithin && !isReserved(key) && blocks(entry, ts)) blocking.push(entry)
   }
   blocking.sort((a, b) => (reverse ? Buffer.compare(b.key, a.key) : Buffer.compare(a.key, b.key)))
 }

@@ -148,7 +148,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   /** See `Health`. */
   async #reload(): Promise<() => void> {
-    const locked = [...this.locks.range()].map(({ key }) => key)
+    const locked = [...this.locks.all()].map(({ key }) => key)
     await this.engine.reopen()
     this.cache.clear()
     await loadLocks(this.engine, this.locks)
@@ -603,7 +603,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
         else found.set(lock.startTs, [key])
         return true
       }
-      await inSlices(this.locks.walk({}, visit))
+      await inSlices(this.locks.walk({}, visit, { withReserved: true }))
       return found
     })
   }

@@ -12,7 +12,7 @@ import type { RowStore } from './row-store.js'
 
 export function scanLock(
   rows: RowStore,
-  { maxTs, start, end, limit = Number.POSITIVE_INFINITY, isWanted }: ScanLockRequest,
+  { maxTs, start, end, limit = Number.POSITIVE_INFINITY, isWanted, withReserved }: ScanLockRequest,
   lease?: AnswerLease,
 ): Promise<ScanLockAnswer> {
   return guard(async () => {
@@ -28,7 +28,7 @@ export function scanLock(
       lease?.grow(lockCost(info))
       return locks.push(info) < limit
     }
-    await inSlices(rows.locks.walk({ start, end }, visit))
+    await inSlices(rows.locks.walk({ start, end }, visit, { withReserved }))
     return { locks }
   })
 }

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { printKey } from '../../../errors/print-key.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
 import { isCellKey } from '../../../percolator/codec/cell-key.js'
+import { isOutcomeKey } from '../../../percolator/codec/outcome-key.js'
 import { isExpired, type Lock } from '../../../percolator/lock.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
@@ -99,7 +100,8 @@ class Check implements CheckedTable {
     this.bytes += bytesOf(row)
     if (!isRowOfUser(row.key)) {
       this.serverRows++
-      if (!isCellKey(keyOfRow(row.key))) return this.#checkServerRow(row)
+      const key = keyOfRow(row.key)
+      if (!isCellKey(key) && !isOutcomeKey(key)) return this.#checkServerRow(row)
     } else if (row.key[0] === 0 && row.key[1] !== ESCAPE) {
       this.#found({ kind: 'unknown_row', isProblem: true, message: `no server writes the row ${printKey(row.key)}` })
       return

@@ -1,4 +1,4 @@
-import type { KeyRange } from '../../../bytes/key-range.js'
+import { afterPrefix, type KeyRange } from '../../../bytes/key-range.js'
 import { isReserved } from '../../../bytes/reserved-keys.js'
 import type { RegistryName } from '../../../cluster/registry-rows.js'
 import { CELL_KEY_BYTES_MAX } from '../../../percolator/codec/cell-key.js'
@@ -43,6 +43,13 @@ export function rowRangeOf({ start, end }: KeyRange): RowRange {
 /** The rows of users and of the server itself. @param start a key, reserved ones too. */
 export function allRowsFrom(start?: Uint8Array): RowRange {
   return { start: start === undefined ? SERVER : rowKeyOf(start), end: undefined }
+}
+
+/** @param prefix of reserved keys. */
+export function reservedRowRange(prefix: Uint8Array): RowRange {
+  const start = rowKeyOf(prefix)
+  const end = afterPrefix(start)
+  return { start, end: end && Buffer.from(end) }
 }
 
 /** No key is below an empty bound. */

@@ -31,8 +31,8 @@ import type { Pace } from '../../pace.js'
 import type { SharedCells } from '../../shared-cells.js'
 import { atOrBelow, CLAIM, decodeCells, LOCK_COLUMN, NO_CELLS, RECORD, type RowCells } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
-import { keyOfRow, rowKeyOf, rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
-import type { Cell, ColumnRange, ColumnWrite, Expected, RowRange, Table, TableRow } from '../layout/table.js'
+import { keyOfRow, reservedRowRange, rowKeyOf, rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
+import type { Cell, ColumnRange, ColumnWrite, Expected, Table, TableRow } from '../layout/table.js'
 import type { CellSources } from './cell-sources.js'
 import type { Hints } from './hints.js'
 import type { Registrations } from './registrations.js'
@@ -114,7 +114,7 @@ export class CellRows implements SharedCells {
       ackKey: ackKey({ id, key }),
       hint: rowKeyOfSystem(cellName('notify', id, key)),
       failure: rowKeyOfSystem(cellName('failure', id, key)),
-      notified: rowPrefix(notifiedPrefix({ id, key })),
+      notified: reservedRowRange(notifiedPrefix({ id, key })),
     }))
     const rows = await this.#table.rows({
       keys: named.flatMap(({ row, ackKey, hint, failure }) => [row, rowKeyOf(ackKey), hint, failure]),
@@ -294,12 +294,6 @@ function notifiedRow(key: Uint8Array, cells: readonly Cell[]): NotifiedRow {
   const [write] = writes
   if (write?.shortValue === undefined) return { key, lock, committed: undefined }
   return { key, lock, committed: { ...decodeNotified(write.shortValue), commitTs: write.commitTs } }
-}
-
-function rowPrefix(key: Uint8Array): RowRange {
-  const start = rowKeyOf(key)
-  const end = afterPrefix(start)
-  return { start, end: end && Buffer.from(end) }
 }
 
 function timedPrefix(id: Timestamp): Buffer {

@@ -38,7 +38,7 @@ export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
     this.#scan = scan
   }
 
-  hold<T>(names: readonly SystemName[], body: () => Promise<T>): Promise<T> {
+  hold<T>(names: readonly string[], body: () => Promise<T>): Promise<T> {
     return this.#latches.hold(names.map(claimOf), body)
   }
 
@@ -111,21 +111,6 @@ export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
       if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
       await backoff.wait()
     }
-  }
-
-  async sweep(prefix: SystemName, isOver: (value: Uint8Array) => boolean): Promise<number> {
-    let bytesLeft = 0
-    for await (const rows of this.#pagesOf(prefix))
-      for (const row of rows) {
-        const value = recordOf(row)
-        if (value === undefined) continue
-        const name = systemNameOf(row.key)
-        if (!isOver(value)) bytesLeft += name.length - prefix.length + value.length
-        // Another process may write it anew at this moment.
-        else if (this.#latches.isFree(claimOf(name)))
-          await this.#table.change(row.key, { family: 'o', qualifier: RECORD, value }, [recordWrite(undefined)])
-      }
-    return bytesLeft
   }
 
   #pagesOf(prefix: SystemName, start = rowKeyOfSystem(prefix)): AsyncGenerator<readonly TableRow[], void> {

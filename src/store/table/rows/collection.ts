@@ -2,13 +2,14 @@ import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { gc } from '../../../percolator/actions/gc.js'
 import { isFarAhead, isTaken } from '../../../percolator/actions/remove-versions.js'
+import type { GetAnswer, PercolatorApi } from '../../../percolator/api.js'
 import { hasExpired, isData } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { BoundedRange } from '../../calls/end-transactions.js'
 import type { Pace } from '../../pace.js'
 import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from '../layout/layout.js'
 import { secondOf } from '../layout/revisions.js'
-import { allRowsFrom, keyOfRow } from '../layout/row-keys.js'
+import { allRowsFrom, keyOfRow, reservedRowRange } from '../layout/row-keys.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 import { knownRow } from './known-row.js'
@@ -85,6 +86,27 @@ export class Collection {
         const some = rows.slice(from, from + ROWS_AT_ONCE)
         await Promise.all(some.map(({ key }) => this.#deleteRow(keyOfRow(key), upTo, lastTs)))
       }
+  }
+
+  /** See `Store.sweepRows`. @param get reads values that are too long for their records. */
+  async sweepRows(
+    prefix: Uint8Array,
+    isOver: (value: Uint8Array) => boolean,
+    get: PercolatorApi['get'],
+  ): Promise<number> {
+    let bytesLeft = 0
+    const columns: readonly ColumnRange[] = [LOCK_COLUMN, REVISION_COLUMN, { family: 'w', limit: 1 }]
+    for await (const rows of this.#scan.rowPages(reservedRowRange(prefix), columns))
+      for (const row of rows) {
+        const key = keyOfRow(row.key)
+        const cells = decodeCells(row.cells)
+        const [newest] = cells.writes
+        if (newest === undefined || cells.lock !== undefined) continue
+        const value = newest.shortValue ?? (await get({ key, ts: newest.commitTs }).then(valueIn))
+        if (value !== undefined && !isOver(value)) bytesLeft += key.length - prefix.length + value.length
+        else await this.#rows.remove(knownRow(key, cells, 'none', 0, 0))
+      }
+    return bytesLeft
   }
 
   async #deleteRow(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
@@ -175,6 +197,10 @@ export class Collection {
   #isOld(revision: Buffer): boolean {
     return Date.now() - 1000 * secondOf(revision) > BARE_S * this.#safePoint.secondMs
   }
+}
+
+function valueIn(answer: GetAnswer): Uint8Array | undefined {
+  return answer.found ? answer.value : undefined
 }
 
 /** What a decision about a row needs: records up to the safe point, and whether there is anything else. */

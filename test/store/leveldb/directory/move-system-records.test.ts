@@ -2,7 +2,10 @@ import { copyFile, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { encodeBound } from '../../../../src/percolator/codec/key.js'
+import { OUTCOMES } from '../../../../src/percolator/codec/outcome-key.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
+import { reservedKey } from '../../../../src/percolator/codec/reserved-key.js'
 import { FORMAT_VERSION, formatOp, readFormat } from '../../../../src/store/leveldb/directory/data-directory.js'
 import {
   OUTCOMES_OF_FORMAT_3,
@@ -16,6 +19,7 @@ import {
   AHEAD,
   CF_NEWEST,
   CF_SYSTEM,
+  CF_WRITE,
   META_FORMAT,
   metaKey,
   systemKey,
@@ -33,6 +37,15 @@ const startServer = testServers()
 /** Stored keys of system records, old places and new. */
 const isSystemKey = (key: Buffer): boolean =>
   key[0] === OUTCOMES_OF_FORMAT_3.gte[0] || key[0] === CF_SYSTEM || key.subarray(1, 8).equals(utf8('server/'))
+
+/** The values of their rows, by key. */
+async function outcomesIn(store: Store): Promise<readonly Uint8Array[]> {
+  const found: Uint8Array[] = []
+  await store.sweepRows(OUTCOMES, (value) => found.push(value) < 0)
+  return found
+}
+
+const outcomeRow = (name: string) => reservedKey(Buffer.from(`outcome/${name}`))
 
 /** Fails the write of this number, counted from 1, and all later ones: nothing of the conversion comes after it. */
 async function openUntilWrite(directory: string, last: number): Promise<TappedEngine> {
@@ -119,7 +132,7 @@ describe('a directory that release 0.1.0 has written', () => {
     const counted = await server.post('/v1/txn', { ops }, { 'idempotency-key': 'count once' })
     expect([counted.headers['idempotency-replayed'], okBody(counted).commit_ts]).toEqual(['true', 3676887693568001])
     expect(await kv(server, 'count')).toBe('1')
-    expect((await server.store.system.list('outcome/')).size).toBe(3)
+    expect(await outcomesIn(server.store)).toHaveLength(3)
     expect(okBody(await server.get('/v1/admin/pins'))).toMatchObject({ pins: [PIN] })
     expect(okBody(await server.get('/v1/status'))).toMatchObject({
       safe_point: 3676000000000002,
@@ -191,25 +204,27 @@ describe('a directory that release 0.1.0 has written', () => {
 })
 
 describe('many outcomes of an older format', () => {
-  const OUTCOMES = 60
+  const COUNT = 60
   const VALUE = Buffer.alloc(40_000, 'v')
   const recordOf = (i: number): Buffer => packRecord([i, i, VALUE])
-  const nameOf = (i: number): SystemName => `outcome/\xff\x00 ${String(i).padStart(3, '0')}`
+  const nameOf = (i: number) => `outcome/\xff\x00 ${String(i).padStart(3, '0')}` as string as SystemName
 
   async function filled(): Promise<string> {
     const directory = await stores.directory()
     const store = await stores.open({ directory })
     await write(store, 1, 2, [put('a')])
-    await store.system.write(Array.from({ length: OUTCOMES }, (_, i) => ({ name: nameOf(i), value: recordOf(i) })))
+    await store.system.write(Array.from({ length: COUNT }, (_, i) => ({ name: nameOf(i), value: recordOf(i) })))
     await store.system.write([{ name: 'pin/a', value: packRecord([1, 2]) }])
     await store.close()
     return directory
   }
 
   async function expectMoved(store: Store): Promise<void> {
-    const outcomes = await store.system.list('outcome/')
-    expect([...outcomes.keys()]).toEqual(Array.from({ length: OUTCOMES }, (_, i) => nameOf(i)))
-    for (const [i, value] of [...outcomes.values()].entries()) expect(recordOf(i).equals(value)).toBe(true)
+    const outcomes = await outcomesIn(store)
+    expect(outcomes).toHaveLength(COUNT)
+    for (const [i, value] of outcomes.entries()) expect(recordOf(i).equals(value)).toBe(true)
+    const { found } = await store.get({ key: reservedKey(Buffer.from(nameOf(COUNT - 1), 'latin1')) })
+    expect(found).toBe(true)
     expect(await store.system.list('pin/')).toEqual(new Map([['pin/a', packRecord([1, 2])]]))
     expect(await read(store, 'a')).toBe('value of a')
   }
@@ -248,9 +263,7 @@ describe('many outcomes of an older format', () => {
       engine.write([{ type: 'put', key: damaged, value: utf8('not what its seal says') }], true),
     )
     const store = await stores.open({ directory })
-    await expect(store.system.get('outcome/damaged')).rejects.toThrow(
-      'the outcome of the idempotency key "damaged" fails its checksum',
-    )
+    await expect(store.mvccGetByKey({ key: outcomeRow('damaged') })).rejects.toThrow('fails its checksum')
     await store.close()
     const said: string[] = []
     const repaired = await repairDirectory(directory, {
@@ -259,8 +272,17 @@ describe('many outcomes of an older format', () => {
       keepsCopy: false,
     })
     expect(repaired).toMatchObject({ isSound: true, losses: 1 })
-    expect(said.join('\n')).toContain('the outcome of the idempotency key "damaged" fails its checksum')
+    expect(said.join('\n')).toContain('the write record of the server\'s row "outcome/damaged" at 2 fails its checksum')
     await expectMoved(await stores.open({ directory }))
+  })
+
+  test('a directory with keys of users that are reserved now is refused, and stays as it is', async () => {
+    const directory = await filled()
+    await makeOlder(directory, 3)
+    const key = encodeBound(CF_WRITE, utf8('\0\0perkv/mine'))
+    await raw(directory, (engine) => engine.write([{ type: 'put', key, value: utf8('') }], true))
+    await expect(stores.open({ directory })).rejects.toThrow('which are reserved for the server now')
+    expect(await raw(directory, readFormat)).toBe(3)
   })
 
   test('where one has come back from the dead, the record under its new name stays', async () => {
@@ -270,14 +292,14 @@ describe('many outcomes of an older format', () => {
         [
           formatOp(FORMAT_VERSION),
           sealedOp({ type: 'put', key: Buffer.from('inew'), value: packRecord([0, 0, 'old']) }),
-          sealedOp({ type: 'put', key: systemKey('outcome/new'), value: packRecord([0, 0, 'new']) }),
+          sealedOp({ type: 'put', key: systemKey('outcome/new'), value: packRecord([0, 0, utf8('new')]) }),
           sealedOp({ type: 'put', key: metaKey('server/pin/a'), value: packRecord([7, 7]) }),
         ],
         true,
       ),
     )
     const store = await stores.open({ directory })
-    expect(await store.system.get('outcome/new')).toEqual(packRecord([0, 0, 'new']))
+    expect(await store.get({ key: outcomeRow('new') })).toMatchObject({ value: packRecord([0, 0, utf8('new')]) })
     expect(await store.system.get('pin/a')).toEqual(packRecord([1, 2]))
     await store.close()
     for (const range of [OUTCOMES_OF_FORMAT_3, SERVER_OF_FORMAT_3])

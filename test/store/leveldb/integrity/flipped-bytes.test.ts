@@ -2,6 +2,7 @@ import { appendFile, copyFile, readdir, readFile, rename, rm, truncate, utimes, 
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { KvError } from '../../../../src/errors/kv-error.js'
+import { reservedKey } from '../../../../src/percolator/codec/reserved-key.js'
 import { DataDirectoryError } from '../../../../src/store/leveldb/data-directory-error.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import type { EngineOp } from '../../../../src/store/leveldb/engine/engine.js'
@@ -67,7 +68,8 @@ beforeAll(async () => {
     for (let from = 0; from < mutations.length; from += 10)
       await write(store, ts - 2, ts, mutations.slice(from, from + 10))
     await store.rollback({ keys: KEYS.slice(0, 5).map(utf8), startTs: ts + 2 })
-    await store.system.write([{ name: `outcome/request ${round}`, value: Buffer.from('93a16101a162', 'hex') }])
+    const outcome = { op: 'put', key: reservedKey(utf8(`outcome/request ${round}`)), value: utf8('done') } as const
+    await write(store, ts + 3, ts + 4, [outcome])
     if (round === 4) await store.prewrite(prewriteOf(60, [put('locked/1', 'x'.repeat(500)), put('locked/2', 'y')]))
     await store.close()
     if (round !== 2) continue

@@ -101,7 +101,7 @@ describe('a walk that others interrupt', () => {
     const table = tableOf()
     for (const range of bounds) {
       const met: string[] = []
-      atOnce(table.walk(range, ({ key }) => met.push(text(key)) > 0, reverse))
+      atOnce(table.walk(range, ({ key }) => met.push(text(key)) > 0, { reverse }))
       expect(met).toEqual([...table.range(range.start, range.end, reverse)].map(({ key }) => text(key)))
     }
   })
@@ -115,7 +115,7 @@ describe('a walk that others interrupt', () => {
   test.each([false, true])('goes on past entries that come and go (reverse: %s)', (reverse) => {
     const table = tableOf()
     const met: string[] = []
-    const walk = table.walk({}, ({ key }) => met.push(text(key)) > 0, reverse)
+    const walk = table.walk({}, ({ key }) => met.push(text(key)) > 0, { reverse })
     walk.next()
     const [behind, last, ahead] = [met[0], met.at(-1), nameOf(reverse ? 5 : COUNT - 5)] as [string, string, string]
     for (const name of [behind, last, ahead]) table.delete(utf8(name))

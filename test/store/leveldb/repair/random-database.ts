@@ -1,6 +1,7 @@
 import { encodeConsumer } from '../../../../src/percolator/codec/consumer.js'
 import { encodeLease } from '../../../../src/percolator/codec/lease.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
+import { reservedKey } from '../../../../src/percolator/codec/reserved-key.js'
 import { CELL_KINDS } from '../../../../src/store/cell-names.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
@@ -8,7 +9,7 @@ import type { Store } from '../../../../src/store/store.js'
 import type { SystemName } from '../../../../src/store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../../src/timestamp.js'
 import type { Random } from '../../../anomalies/random.js'
-import { del, prewriteOf, put, START_MS, text, utf8 } from '../../support.js'
+import { del, prewriteOf, put, START_MS, text, utf8, write } from '../../support.js'
 
 export const LOCKED = '(locked)'
 export const ABSENT = '(absent)'
@@ -118,7 +119,9 @@ export async function writeRandomDatabase(
       if (random.chance(0.15)) await changeLease(store, model, random)
       presents.push(model.present())
     }
-    await store.system.write([{ name: `outcome/request ${round}`, value: packRecord([round, round, round]) }])
+    await write(store, await store.tso(1), await store.tso(1), [
+      { op: 'put', key: reservedKey(utf8(`outcome/request ${round}`)), value: packRecord([round, round, round]) },
+    ])
     await store.system.write([{ name: 'expiry/cursor', value: packRecord([await store.tso(1)]) }])
     await writeConsumer(store)
     if (random.chance(0.3) && round < rounds - 1) await collect(store, model)

@@ -34,11 +34,11 @@ describe('records beside a transaction', () => {
   test('are written in its batch, and made from its answer', async () => {
     const startTs = await store.tso(1)
     const beside = ({ onePcCommitTs }: PrewriteAnswer) => [
-      record('outcome/a', `committed at ${onePcCommitTs}`),
+      record('lease/a', `committed at ${onePcCommitTs}`),
       record('pin/a', 'held'),
     ]
     const { onePcCommitTs } = await store.prewrite(onePc(startTs, 'a'), beside)
-    expect(await stored('outcome/a')).toBe(`committed at ${onePcCommitTs}`)
+    expect(await stored('lease/a')).toBe(`committed at ${onePcCommitTs}`)
     expect(await stored('pin/a')).toBe('held')
     expect(tapped.writes).toHaveLength(1)
   })
@@ -50,14 +50,14 @@ describe('records beside a transaction', () => {
       void land
       throw new EngineFailure('disk full')
     }
-    expect(await codeOf(store.prewrite(request, () => [record('outcome/a', 'done')]))).toBe('storage_unavailable')
-    expect([await stored('outcome/a'), await read(store, 'a')]).toEqual(['absent', undefined])
+    expect(await codeOf(store.prewrite(request, () => [record('lease/a', 'done')]))).toBe('storage_unavailable')
+    expect([await stored('lease/a'), await read(store, 'a')]).toEqual(['absent', undefined])
   })
 })
 
 describe('while a failed write is in doubt', () => {
   beforeEach(async () => {
-    await store.system.write([record('outcome/a', 'final'), record('pin/a', 'old')])
+    await store.system.write([record('pin/a', 'old')])
     tapped.onRequireRoom = async () => {
       throw new Error('no room')
     }
@@ -68,11 +68,9 @@ describe('while a failed write is in doubt', () => {
     await tapped.quiet()
   })
 
-  test('a record that somebody may have replaced is not answered; one that nobody replaces is', async () => {
+  test('no record is answered, nor that there is none', async () => {
     expect(await codeOf(store.system.get('pin/a'))).toBe('storage_unavailable')
-    expect(await codeOf(store.system.get('pin/b', () => true))).toBe('storage_unavailable')
-    expect(await codeOf(store.system.get('outcome/a', () => false))).toBe('storage_unavailable')
-    expect(text((await store.system.get('outcome/a', () => true)) ?? utf8('absent'))).toBe('final')
+    expect(await codeOf(store.system.get('pin/b'))).toBe('storage_unavailable')
   })
 })
 

@@ -497,7 +497,7 @@ describe('a disk that stays full', () => {
   })
 
   test('a system record that a failed write may have stored is not taken for absent', async () => {
-    const name = 'outcome/once'
+    const name = 'pin/once'
     let landLater = async (): Promise<void> => {}
     tapped.onWrite = async (_, land) => {
       landLater = land
