@@ -41,9 +41,7 @@ describe('the rule of acknowledgements', () => {
     const written = await server.get('/v1/kv/count/1')
     expect(written.headers['etag']).toBe(`"${answer['commit_ts']}"`)
     expect(await words.claim()).toEqual([])
-    await expect
-      .poll(() => words.state(), { timeout: 5000 })
-      .toMatchObject({ pending: 0, claimed: 0, acks: 1, conflicts: 0 })
+    await expect.poll(() => words.state()).toMatchObject({ pending: 0, claimed: 0, acks: 1, conflicts: 0 })
   })
 
   test('without ops it commits too', async () => {
@@ -91,7 +89,7 @@ describe('the rule of acknowledgements', () => {
     )
     await vi.waitFor(async () => expect(await words.state()).toMatchObject({ claimed: 0, delayed: 1 }), 5000)
     await words.acked(claimed)
-    await expect.poll(() => words.state(), { timeout: 5000 }).toMatchObject({ pending: 0, delayed: 0 })
+    await expect.poll(() => words.cleaned()).toMatchObject({ pending: 0, delayed: 0 })
   })
 
   test('a change after the claim is left to the next run', async () => {
@@ -132,7 +130,7 @@ describe('the rule of acknowledgements', () => {
     expectRefused(await server.post('/v1/txn', { acks, ops: [put('a')] }), { reason: 'acknowledged' })
     expect(await words.state()).toMatchObject({ pending: 2 })
     await server.txn({ acks: acks.filter(({ key }) => key !== 'doc/1'), ops: [put('a')] })
-    await expect.poll(() => words.state(), { timeout: 5000 }).toMatchObject({ pending: 0, acks: 3 })
+    await expect.poll(() => words.cleaned()).toMatchObject({ pending: 0, acks: 3 })
   })
 })
 
@@ -252,7 +250,7 @@ describe('riders that are refused as such', () => {
       limit: 1000,
     })
     await server.txn({ acks })
-    await expect.poll(() => words.state(), { timeout: 5000 }).toMatchObject({ acks: 1000, pending: 0 })
+    await expect.poll(() => words.cleaned()).toMatchObject({ acks: 1000, pending: 0 })
     const notify = [1, 2, 3].map(() => ({ observer: 'words', keys }))
     expectProblem(await server.post('/v1/txn', { notify }), 'payload_too_large', { field: 'notify', limit: 3000 })
     const long = [{ observer: 'words', keys: [...keys, ...keys, ...keys] }]
@@ -353,7 +351,7 @@ describe('an interactive transaction', () => {
     const begun = (await server.post('/v1/txn/begin', {})).json<Json>()
     const answer = okBody(await server.post(`/v1/txn/${begun['txn']}/commit`, { acks: [words.ackOf(claimed)] }))
     expect(numberOf(answer, 'commit_ts')).toBeGreaterThan(numberOf(begun, 'start_ts'))
-    await expect.poll(() => words.state(), { timeout: 5000 }).toMatchObject({ acks: 1, pending: 0 })
+    await expect.poll(() => words.cleaned()).toMatchObject({ acks: 1, pending: 0 })
   })
 
   test('is over when its acknowledgement is refused', async () => {
@@ -413,7 +411,7 @@ describe('a prewrite', () => {
       expect(first['one_pc_commit_ts']).toBeGreaterThan(numberOf({ start_ts }, 'start_ts'))
       expect(okBody(await prewrite(server, body))).toEqual(first)
     }
-    await expect.poll(() => words.state(), { timeout: 5000 }).toMatchObject({ acks: 1, pending: 0 })
+    await expect.poll(() => words.cleaned()).toMatchObject({ acks: 1, pending: 0 })
   })
 
   test('of riders alone does so too', async () => {

@@ -54,6 +54,11 @@ export class Observing {
   async state(): Promise<Json> {
     return okBody(await this.send('GET', ''))
   }
+  /** The state after a claim that finds nothing. Of a shared store `pending` counts clean cells too, until somebody looks at them. */
+  async cleaned(): Promise<Json> {
+    await this.claim()
+    return this.state()
+  }
   async claim(body: Json = {}): Promise<Claimed[]> {
     const answer = okBody(await this.post('claim', { worker: 'w', ...body }))
     return listOf(answer, 'notifications') as unknown as Claimed[]
