@@ -11,16 +11,6 @@ import {
   HEARTBEAT_MS_MIN,
   type Limits,
 } from '../limits.js'
-import type {
-  ChangesApi,
-  FeedEvent,
-  FeedOptions,
-  FeedPage,
-  KeyState,
-  PageRequest,
-  StreamRequest,
-  WatchRequest,
-} from '../percolator/changes-api.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import { keyRangeOf } from '../percolator/given-range.js'
 import { expiresInMs } from '../percolator/lock.js'
@@ -32,6 +22,16 @@ import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
 import { PageOfTxns } from './page-of-txns.js'
 import { PageReads } from './page-reads.js'
+import type {
+  ChangesApi,
+  FeedEvent,
+  FeedOptions,
+  FeedPage,
+  KeyState,
+  PageRequest,
+  StreamRequest,
+  WatchRequest,
+} from './rules/changes-api.js'
 import { rangesOf } from './selection.js'
 import { Watches } from './watches.js'
 

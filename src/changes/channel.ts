@@ -1,8 +1,8 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Ranked } from '../bytes/min-heap.js'
 import type { Change } from '../percolator/change.js'
-import { ChangeFilter } from '../percolator/change-filter.js'
 import type { Timestamp } from '../timestamp.js'
+import { ChangeFilter } from './rules/change-filter.js'
 import { SettledTxn } from './settled-txn.js'
 
 /** Transactions that wait for the streams of one channel. */

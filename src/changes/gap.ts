@@ -1,11 +1,11 @@
 import { type KeyRange, mergedRanges } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import type { Change } from '../percolator/change.js'
-import { ChangeFilter } from '../percolator/change-filter.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { ChangeLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
+import { ChangeFilter } from './rules/change-filter.js'
 
 /** The part of a range's history above a position in which nothing has changed, as far as somebody has looked. */
 export class Gap {

@@ -1,8 +1,8 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Change, ExpiryChange, KeyChange } from '../percolator/change.js'
-import type { FeedChange } from '../percolator/changes-api.js'
 import type { ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
+import type { FeedChange } from './rules/changes-api.js'
 import { bytesOf, feedChangeOf } from './settled-txn.js'
 
 /** Values may be long, so the first read is small. */

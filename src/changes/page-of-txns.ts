@@ -1,5 +1,5 @@
-import type { FeedEvent, FeedTxn } from '../percolator/changes-api.js'
 import type { Timestamp } from '../timestamp.js'
+import type { FeedEvent, FeedTxn } from './rules/changes-api.js'
 
 export interface PageSizes {
   /** Transactions. */

@@ -2,7 +2,7 @@ import { afterKey, afterPrefix, type KeyRange, mergedRanges } from '../bytes/key
 import { keyText } from '../bytes/key-text.js'
 import { invalid } from '../errors/kv-error.js'
 import { FEED_RANGES_MAX } from '../limits.js'
-import type { Selection } from '../percolator/changes-api.js'
+import type { Selection } from './rules/changes-api.js'
 
 /** @returns the selected ranges, which may overlap; undefined: every key. @throws KvError `invalid_argument` */
 export function rangesOf({ prefixes = [], keys = [], start, end }: Selection): readonly KeyRange[] | undefined {

@@ -1,6 +1,6 @@
 import type { Change } from '../percolator/change.js'
-import type { FeedChange, FeedEvent } from '../percolator/changes-api.js'
 import type { Timestamp } from '../timestamp.js'
+import type { FeedChange, FeedEvent } from './rules/changes-api.js'
 
 export type TxnEvent = Extract<FeedEvent, { readonly type: 'txn' }>
 

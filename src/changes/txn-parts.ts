@@ -1,5 +1,5 @@
-import type { FeedChange } from '../percolator/changes-api.js'
 import type { Timestamp } from '../timestamp.js'
+import type { FeedChange } from './rules/changes-api.js'
 import type { TxnEvent } from './settled-txn.js'
 
 /** Makes transactions of changes that come in order. A transaction that is longer than `partBytesMax` comes in parts. */

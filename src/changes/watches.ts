@@ -7,10 +7,10 @@ import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import type { GetAnswer, GetRequest } from '../percolator/api.js'
 import type { LoggedChange, RangeChange } from '../percolator/change.js'
-import type { KeyState, WatchRequest } from '../percolator/changes-api.js'
 import { expiryTs } from '../percolator/write.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
+import type { KeyState, WatchRequest } from './rules/changes-api.js'
 
 /** `full`: no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
 export type Taken = 'taken' | 'full' | 'later'

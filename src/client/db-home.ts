@@ -1,7 +1,7 @@
+import type { ChangesApi } from '../changes/rules/changes-api.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
-import type { ChangesApi } from '../percolator/changes-api.js'
-import type { LeasesApi } from '../percolator/leases-api.js'
-import type { ObserversApi } from '../percolator/observers-api.js'
+import type { LeasesApi } from '../leases/rules/leases-api.js'
+import type { ObserversApi } from '../observers/rules/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Autocommit } from './autocommit.js'
 

@@ -1,4 +1,4 @@
-import { isLeaseName, LEASE_NAME } from '../percolator/lease.js'
+import { isLeaseName, LEASE_NAME } from '../leases/rules/lease.js'
 import { isName, NAME } from '../percolator/name.js'
 
 /** @throws TypeError. The names `.` and `..` are refused, because URLs cannot carry them. */

@@ -1,5 +1,5 @@
-import type { StoredLease } from '../percolator/lease.js'
-import type { LeaseRequest } from '../percolator/leases-api.js'
+import type { StoredLease } from './rules/lease.js'
+import type { LeaseRequest } from './rules/leases-api.js'
 
 /**
  * What becomes of a PUT while nothing of its lease is being written.

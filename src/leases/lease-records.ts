@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
-import { decodeSharedLease, encodeSharedLease } from '../percolator/codec/shared-lease.js'
-import type { SharedLease } from '../percolator/shared-lease.js'
 import type { SharedRecords, SystemName, SystemRecords } from '../store/system-records.js'
+import { decodeSharedLease, encodeSharedLease } from './rules/codec/shared-lease.js'
+import type { SharedLease } from './rules/shared-lease.js'
 
 const LEASES = 'lease/' satisfies SystemName
 /** Leases whose records this process remembers. */

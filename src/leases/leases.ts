@@ -5,10 +5,6 @@ import { Backoff } from '../coordinator/backoff.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
-import { fenceInForce } from '../percolator/actions/check-lease.js'
-import { decodeLease, encodeLease } from '../percolator/codec/lease.js'
-import { requireHolder, requireLeaseName, type StoredLease } from '../percolator/lease.js'
-import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
 import type { Attachments } from '../store/attachments.js'
 import type { Store } from '../store/store.js'
 import type { SystemName } from '../store/system-records.js'
@@ -25,6 +21,10 @@ import {
   tooManyLeases,
   tooManyWait,
 } from './refusals.js'
+import { fenceInForce } from './rules/check-lease.js'
+import { decodeLease, encodeLease } from './rules/codec/lease.js'
+import { requireHolder, requireLeaseName, type StoredLease } from './rules/lease.js'
+import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,

@@ -1,8 +1,8 @@
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../limits.js'
-import { requireHolder, requireLeaseName } from '../percolator/lease.js'
-import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
+import { requireHolder, requireLeaseName } from './rules/lease.js'
+import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
 /** @throws KvError `invalid_argument` */
 export function requireSound(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {

@@ -1,6 +1,6 @@
 import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import type { Limits } from '../limits.js'
-import type { LeaseRequest, LeaseState, LeasesApi } from '../percolator/leases-api.js'
+import type { LeaseRequest, LeaseState, LeasesApi } from './rules/leases-api.js'
 
 /** Requests of all leases that wait in one process. */
 export const WAITING_MAX = 10_000

@@ -4,10 +4,7 @@ import { Backoff } from '../coordinator/backoff.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
-import { leaseLost, requireHolder, requireLeaseName } from '../percolator/lease.js'
-import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
 import type { LeaseRider } from '../percolator/riders.js'
-import { freeSince, grant, hasKeysToEnd, heldAt, renewal, type SharedLease } from '../percolator/shared-lease.js'
 import type { SharedParts, Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { EndedKeys } from './ended-keys.js'
@@ -23,6 +20,9 @@ import {
   tooManyLeases,
   tooManyWait,
 } from './refusals.js'
+import { leaseLost, requireHolder, requireLeaseName } from './rules/lease.js'
+import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
+import { freeSince, grant, hasKeysToEnd, heldAt, renewal, type SharedLease } from './rules/shared-lease.js'
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,

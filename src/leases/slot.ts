@@ -1,5 +1,5 @@
 import type { Ranked } from '../bytes/min-heap.js'
-import type { StoredLease } from '../percolator/lease.js'
+import type { StoredLease } from './rules/lease.js'
 import type { Queue } from './waiting-holders.js'
 
 /** What is known of all names together. */

@@ -1,7 +1,7 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
-import type { LeaseRequest, LeaseState } from '../percolator/leases-api.js'
+import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
 /** A request for a lease, and where its answer goes. */
 export interface Asking {

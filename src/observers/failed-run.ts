@@ -1,8 +1,8 @@
 import { cutText } from '../bytes/cut-text.js'
 import { RUN_ERROR_BYTES_MAX } from '../limits.js'
-import type { Cell, CellChange, Failure } from '../percolator/cell.js'
-import type { ObserverOptions } from '../percolator/observers-api.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Cell, CellChange, Failure } from './rules/cell.js'
+import type { ObserverOptions } from './rules/observers-api.js'
 
 /** Delays differ by this part either way, so that cells that failed together do not come back together. */
 const JITTER = 0.2

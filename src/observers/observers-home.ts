@@ -1,10 +1,10 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import type { Rides } from '../coordinator/ride.js'
-import type { ObserverState, ObserversApi } from '../percolator/observers-api.js'
 import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
 import type { ObserverSummary } from './active-observer.js'
+import type { ObserverState, ObserversApi } from './rules/observers-api.js'
 
 export type ObserverCounts = ObserverSummary & Pick<ObserverState, 'name' | 'acks' | 'conflicts'>
 

@@ -7,19 +7,8 @@ import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import type { Limits } from '../limits.js'
 import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
-import type { Cell, CellChange, Failure } from '../percolator/cell.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
-import { noSuchObserver, requireInRange } from '../percolator/observer.js'
-import type {
-  ClaimName,
-  ClaimRequest,
-  Notification,
-  ObserverState,
-  Parked,
-  Registration,
-  Release,
-} from '../percolator/observers-api.js'
 import type { CellListener } from '../store/cells.js'
 import { requireLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
@@ -49,6 +38,17 @@ import {
   REGISTRATIONS,
   type StoredObserver,
 } from './registration.js'
+import type { Cell, CellChange, Failure } from './rules/cell.js'
+import { noSuchObserver, requireInRange } from './rules/observer.js'
+import type {
+  ClaimName,
+  ClaimRequest,
+  Notification,
+  ObserverState,
+  Parked,
+  Registration,
+  Release,
+} from './rules/observers-api.js'
 
 /** While the store is not available. */
 const SWEEP_RETRY_MS = 1000

@@ -2,8 +2,8 @@ import type { KeyRange } from '../bytes/key-range.js'
 import type { Page, PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { Slices } from '../event-loop/slices.js'
 import { keyRangeOf } from '../percolator/given-range.js'
-import type { ObserverState } from '../percolator/observers-api.js'
 import type { StoredObserver } from './registration.js'
+import type { ObserverState } from './rules/observers-api.js'
 
 interface Shown {
   readonly stored: StoredObserver

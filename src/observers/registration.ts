@@ -5,9 +5,9 @@ import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
 import { rangeFields, rangeIn } from '../percolator/codec/given-range.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { type GivenRange, keyRangeOf } from '../percolator/given-range.js'
-import type { ObserverOptions } from '../percolator/observers-api.js'
 import type { SystemName } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
+import type { ObserverOptions } from './rules/observers-api.js'
 
 /** An observer as its record has it. */
 export interface StoredObserver {

@@ -4,12 +4,12 @@ import { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type { PrewriteMutation } from '../percolator/api.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
-import { type SharedObserver as Registered, uncovered } from '../percolator/shared-cell.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
 import type { SharedRecords } from '../store/system-records.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { nameOfBackfill } from './registration.js'
+import { type SharedObserver as Registered, uncovered } from './rules/shared-cell.js'
 import { notification } from './shared-riders.js'
 
 const KEYS_AT_A_TIME = 128

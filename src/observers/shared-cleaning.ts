@@ -1,6 +1,6 @@
-import { expiresAt, type HintedCell, type SharedCell } from '../percolator/shared-cell.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Timestamp } from '../timestamp.js'
+import { expiresAt, type HintedCell, type SharedCell } from './rules/shared-cell.js'
 
 /**
  * Removes the hint of a clean cell, and hints at the time when its version expires.

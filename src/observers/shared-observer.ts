@@ -4,19 +4,8 @@ import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { blocksRead } from '../percolator/actions/get.js'
-import type { Failure } from '../percolator/cell.js'
 import { isExpired } from '../percolator/lock.js'
 import { lockInfo } from '../percolator/lock-info.js'
-import type { ClaimName, Notification, ObserverState, Release } from '../percolator/observers-api.js'
-import {
-  type HintedCell,
-  isStill,
-  locksBelow,
-  type SharedObserver as Registered,
-  type SharedCell,
-  type SharedClaim,
-  uncovered,
-} from '../percolator/shared-cell.js'
 import { isVisible } from '../percolator/write.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
@@ -25,6 +14,17 @@ import type { ClaimOrder } from './claim-order.js'
 import { readValues } from './claimed-values.js'
 import { failedRun } from './failed-run.js'
 import type { StoredObserver } from './registration.js'
+import type { Failure } from './rules/cell.js'
+import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
+import {
+  type HintedCell,
+  isStill,
+  locksBelow,
+  type SharedObserver as Registered,
+  type SharedCell,
+  type SharedClaim,
+  uncovered,
+} from './rules/shared-cell.js'
 import { forgetClean } from './shared-cleaning.js'
 import { isParkedCell, nextStep } from './shared-step.js'
 import { Workers } from './workers.js'

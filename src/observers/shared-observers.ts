@@ -11,20 +11,8 @@ import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import { LOCK_WAIT_MS_DEFAULT, TIMER_MS_MAX } from '../limits.js'
 import type { PrewriteMutation } from '../percolator/api.js'
-import { encodeAckTs } from '../percolator/codec/cell-key.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
-import { noSuchObserver, requireInRange } from '../percolator/observer.js'
-import type {
-  ClaimName,
-  ClaimRequest,
-  Notification,
-  ObserverState,
-  Parked,
-  Registration,
-  Release,
-} from '../percolator/observers-api.js'
-import type { SharedObserver as Registered } from '../percolator/shared-cell.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { SharedParts, Store } from '../store/store.js'
 import type { SharedRecords } from '../store/system-records.js'
@@ -45,6 +33,18 @@ import {
   REGISTRATIONS,
   type StoredObserver,
 } from './registration.js'
+import { encodeAckTs } from './rules/codec/cell-key.js'
+import { noSuchObserver, requireInRange } from './rules/observer.js'
+import type {
+  ClaimName,
+  ClaimRequest,
+  Notification,
+  ObserverState,
+  Parked,
+  Registration,
+  Release,
+} from './rules/observers-api.js'
+import type { SharedObserver as Registered } from './rules/shared-cell.js'
 import {
   backfillShared,
   COMMITS_AT_ONCE,

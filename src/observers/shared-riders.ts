@@ -2,9 +2,14 @@ import { keyText } from '../bytes/key-text.js'
 import type { Ride, RideRequest } from '../coordinator/ride.js'
 import { invalid, isKvError, KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
-import { acknowledge } from '../percolator/actions/acknowledge.js'
 import type { PrewriteMutation } from '../percolator/api.js'
-import type { Entry } from '../percolator/cell.js'
+import { keysLocked, withEntries, writeConflict } from '../percolator/errors.js'
+import type { AckRider } from '../percolator/riders.js'
+import type { SharedCells } from '../store/shared-cells.js'
+import type { Store } from '../store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { acknowledge } from './rules/acknowledge.js'
+import type { Entry } from './rules/cell.js'
 import {
   ackedCell,
   type CellName,
@@ -13,14 +18,9 @@ import {
   type Notified,
   notifiedCell,
   notifiedKey,
-} from '../percolator/codec/cell-key.js'
-import { keysLocked, withEntries, writeConflict } from '../percolator/errors.js'
-import { requireInRange } from '../percolator/observer.js'
-import type { AckRider } from '../percolator/riders.js'
-import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from '../percolator/shared-cell.js'
-import type { SharedCells } from '../store/shared-cells.js'
-import type { Store } from '../store/store.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+} from './rules/codec/cell-key.js'
+import { requireInRange } from './rules/observer.js'
+import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from './rules/shared-cell.js'
 import { forgetClean } from './shared-cleaning.js'
 
 const SETTLED_AT_A_TIME = 64

@@ -1,6 +1,6 @@
-import type { Entry } from '../percolator/cell.js'
-import { isStill, type SharedCell, type SharedObserver, uncovered } from '../percolator/shared-cell.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import type { Entry } from './rules/cell.js'
+import { isStill, type SharedCell, type SharedObserver, uncovered } from './rules/shared-cell.js'
 
 /** What to do with a hinted cell. */
 export type Step =

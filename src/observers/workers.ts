@@ -1,4 +1,4 @@
-import type { ObserverState } from '../percolator/observers-api.js'
+import type { ObserverState } from './rules/observers-api.js'
 
 /** Those that were seen last are listed. */
 const WORKERS_MAX = 256

@@ -1,6 +1,6 @@
-import type { Ack, Cell, CellChange, Entry, Failure } from '../percolator/cell.js'
+import type { Ack, Cell, CellChange, Entry, Failure } from '../observers/rules/cell.js'
+import type { Observer } from '../observers/rules/observer.js'
 import type { ExpiryChange } from '../percolator/change.js'
-import type { Observer } from '../percolator/observer.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Pace } from './pace.js'
 import type { SystemWrite } from './system-records.js'

@@ -1,5 +1,5 @@
-import { encodeConsumer } from '../percolator/codec/consumer.js'
-import type { Consumer } from '../percolator/consumer.js'
+import { encodeConsumer } from '../changes/rules/codec/consumer.js'
+import type { Consumer } from '../changes/rules/consumer.js'
 import type { SystemName, SystemWrite } from './system-records.js'
 
 export const CONSUMERS = 'consumer/' satisfies SystemName

@@ -1,5 +1,5 @@
-import { lostLeases } from '../percolator/actions/check-lease.js'
-import { type FailedLeaseCheck, leaseLost } from '../percolator/lease.js'
+import { lostLeases } from '../leases/rules/check-lease.js'
+import { type FailedLeaseCheck, leaseLost } from '../leases/rules/lease.js'
 import type { LeaseRider } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 

@@ -1,5 +1,5 @@
-import type { Failure } from '../percolator/cell.js'
-import type { Hint, HintedCell, SharedCell, SharedClaim, SharedObserver } from '../percolator/shared-cell.js'
+import type { Failure } from '../observers/rules/cell.js'
+import type { Hint, HintedCell, SharedCell, SharedClaim, SharedObserver } from '../observers/rules/shared-cell.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CellPage } from './cells.js'
 import type { Pace } from './pace.js'

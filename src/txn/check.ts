@@ -2,7 +2,7 @@ import type { MergedVersion } from '../coordinator/transaction.js'
 import { KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { FailedCheck } from '../errors/registry.js'
-import { type FailedLeaseCheck, leaseLost } from '../percolator/lease.js'
+import { type FailedLeaseCheck, leaseLost } from '../leases/rules/lease.js'
 import type { Timestamp } from '../timestamp.js'
 
 /** A condition on one key's version at the transaction's start. Every given field must hold. */

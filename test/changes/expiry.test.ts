@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Changes } from '../../src/changes/changes.js'
+import type { FeedEvent, FeedTxn, KeyState, StreamRequest } from '../../src/changes/rules/changes-api.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
-import type { FeedEvent, FeedTxn, KeyState, StreamRequest } from '../../src/percolator/changes-api.js'
 import type { CompleteStore } from '../../src/store/store.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commit, putNow } from '../observers/support.js'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { Changes } from '../../src/changes/changes.js'
 import { Feed } from '../../src/changes/feed.js'
-import type { FeedEvent } from '../../src/percolator/changes-api.js'
+import type { FeedEvent } from '../../src/changes/rules/changes-api.js'
 import { commit, putNow } from '../observers/support.js'
 import {
   codeOf,

@@ -1,8 +1,8 @@
 import type { Changes } from '../../src/changes/changes.js'
+import { ChangeFilter } from '../../src/changes/rules/change-filter.js'
+import type { FeedEvent, FeedTxn, Selection } from '../../src/changes/rules/changes-api.js'
 import { rangesOf } from '../../src/changes/selection.js'
 import { isKvError } from '../../src/errors/kv-error.js'
-import { ChangeFilter } from '../../src/percolator/change-filter.js'
-import type { FeedEvent, FeedTxn, Selection } from '../../src/percolator/changes-api.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { text } from '../store/support.js'
 

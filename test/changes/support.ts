@@ -1,8 +1,8 @@
 import { Changes, type ChangesOptions } from '../../src/changes/changes.js'
 import { Consumers } from '../../src/changes/consumers.js'
+import type { FeedEvent, StreamRequest } from '../../src/changes/rules/changes-api.js'
 import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
-import type { FeedEvent, StreamRequest } from '../../src/percolator/changes-api.js'
 import type { Store } from '../../src/store/store.js'
 import { text } from '../store/support.js'
 

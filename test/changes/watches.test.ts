@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
+import type { KeyState } from '../../src/changes/rules/changes-api.js'
 import { LockResolver, type Resolver } from '../../src/coordinator/lock-resolver.js'
-import type { KeyState } from '../../src/percolator/changes-api.js'
 import type { Store } from '../../src/store/store.js'
 import { prewriteOf, put, testStores, utf8, write } from '../store/support.js'
 import { openChanges } from './support.js'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { isKvError } from '../../src/errors/kv-error.js'
-import type { LeaseState } from '../../src/percolator/leases-api.js'
+import type { LeaseState } from '../../src/leases/rules/leases-api.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { testStores, turn } from '../store/support.js'
 import { Leasing, TwoClocks } from './support.js'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { CellBudget } from '../../src/observers/cell-budget.js'
 import { type Claim, Dispatcher, type KnownFailure } from '../../src/observers/dispatcher.js'
-import type { Entry } from '../../src/percolator/cell.js'
+import type { Entry } from '../../src/observers/rules/cell.js'
 
 const KEYS = [...'abcdef']
 const PAGE = 3

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
-import type { Notification } from '../../src/percolator/observers-api.js'
+import type { Notification } from '../../src/observers/rules/observers-api.js'
 import {
   codeOf,
   EngineFailure,

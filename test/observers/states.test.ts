@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Observers } from '../../src/observers/observers.js'
-import type { Notification, Release } from '../../src/percolator/observers-api.js'
+import type { Notification, Release } from '../../src/observers/rules/observers-api.js'
 import type { Store } from '../../src/store/store.js'
 import { TestClock, testStores, utf8 } from '../store/support.js'
 import { openObservers, prefix, putNow, runNow } from './support.js'

@@ -1,7 +1,7 @@
 import type { Transaction } from '../../src/coordinator/transaction.js'
 import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { isKvError } from '../../src/errors/kv-error.js'
-import type { LeaseState } from '../../src/percolator/leases-api.js'
+import type { LeaseState } from '../../src/leases/rules/leases-api.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'

@@ -305,7 +305,7 @@ const MUTANTS = [
     'onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow',
     'undefined',
   ],
-  ['a parked change may be hidden', 'percolator/codec/cell', 'if (failure === undefined)', 'if (true)'],
+  ['a parked change may be hidden', 'observers/rules/codec/cell', 'if (failure === undefined)', 'if (true)'],
   ['a flag on a record is taken for a commit', 'store/observed', '&& !mutation.isFlag ', ''],
   [
     'what a run writes marks the cell that it acknowledges',
@@ -315,23 +315,23 @@ const MUTANTS = [
   ],
   [
     'a run commits though another one has since its claim',
-    'percolator/actions/acknowledge',
+    'observers/rules/acknowledge',
     'if (ack !== undefined && ack.commitTs > claimed)',
     'if (false)',
   ],
   [
     'the entry goes with any run',
-    'percolator/actions/acknowledge',
+    'observers/rules/acknowledge',
     'const isClean = entry.changeTs <= seen;',
     'const isClean = true;',
   ],
   [
     'a run without a change of its own commits',
-    'percolator/actions/acknowledge',
+    'observers/rules/acknowledge',
     'if (!isClean && !isUncovered(context.newestSeen(), context))',
     'if (false)',
   ],
-  ['a run below the safe point commits', 'percolator/actions/acknowledge', 'if (claimed < safePoint)', 'if (false)'],
+  ['a run below the safe point commits', 'observers/rules/acknowledge', 'if (claimed < safePoint)', 'if (false)'],
   [
     'a one-shot has seen its start_ts',
     'store/calls/riders',
@@ -767,20 +767,20 @@ const SHARED = [
   ],
   [
     'a lease is granted before its end',
-    'percolator/shared-lease',
+    'leases/rules/shared-lease',
     'ts < lease.endsTs ? lease',
     'ts < lease.endsTs - 262144000 ? lease',
   ],
   [
     'a lease ends without its keys',
-    'percolator/shared-lease',
+    'leases/rules/shared-lease',
     "return lease?.state === 'ending' || (lease?.state === 'held' && lease.hasKeys);",
     'return false;',
   ],
   ['a stored outcome is not told', 'txn/outcomes', 'found === undefined || this.isFree(found)', 'true'],
   [
     'a run does not wait for locks',
-    'percolator/shared-cell',
+    'observers/rules/shared-cell',
     'if (lock !== undefined && lock.startTs !== startTs && blocksRead(lock, key, ts))',
     'if (false)',
   ],
@@ -805,7 +805,7 @@ const SHARED = [
   ['locks are not hinted at', 'store/table/rows/table-rows', 'if (marking.length > 0)', 'if (false)'],
   [
     'a hint goes though its change is about to commit',
-    'percolator/shared-cell',
+    'observers/rules/shared-cell',
     'return !isChanging(lock) && !notified.some((row) => isChanging(row.lock));',
     'return true;',
   ],
@@ -829,7 +829,7 @@ const SHARED = [
   ],
   [
     'a retry leaves a notification too deep',
-    'percolator/shared-cell',
+    'observers/rules/shared-cell',
     'const isRetried = hint !== undefined && hint.commitTs === committed.commitTs;',
     'const isRetried = false;',
   ],

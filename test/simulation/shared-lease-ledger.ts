@@ -1,4 +1,4 @@
-import type { LeaseState } from '../../src/percolator/leases-api.js'
+import type { LeaseState } from '../../src/leases/rules/leases-api.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { Asked, LeaseBooks } from './lease-ledger.js'
 import type { Violations } from './violations.js'

@@ -1,4 +1,4 @@
-import type { FeedChange } from '../../percolator/changes-api.js'
+import type { FeedChange } from '../../changes/rules/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type As, type Read, readKey, readValue } from '../bytes.js'
 import { type Versioned, versioned } from '../snapshot.js'

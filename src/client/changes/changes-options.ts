@@ -1,6 +1,6 @@
+import type { Selection } from '../../changes/rules/changes-api.js'
+import { type FeedPosition, parseFeedPosition } from '../../changes/rules/feed-position.js'
 import { FEED_RANGES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN } from '../../limits.js'
-import type { Selection } from '../../percolator/changes-api.js'
-import { type FeedPosition, parseFeedPosition } from '../../percolator/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Bytes, toBytes, toKeys } from '../bytes.js'
 import { keyRangeOf } from '../key-range.js'

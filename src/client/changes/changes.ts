@@ -1,5 +1,5 @@
-import type { StreamRequest } from '../../percolator/changes-api.js'
-import type { FeedPosition } from '../../percolator/feed-position.js'
+import type { StreamRequest } from '../../changes/rules/changes-api.js'
+import type { FeedPosition } from '../../changes/rules/feed-position.js'
 import type { As } from '../bytes.js'
 import type { DbHome } from '../db-home.js'
 import { withDeadline } from '../deadline.js'

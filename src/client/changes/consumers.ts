@@ -1,5 +1,5 @@
+import type { ConsumerState as ApiState, ConsumersApi } from '../../changes/rules/changes-api.js'
 import { HOLD_MS_MIN, TIMER_MS_MAX } from '../../limits.js'
-import type { ConsumerState as ApiState, ConsumersApi } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As } from '../bytes.js'
 import { givenRangeOf, RANGE_KINDS, type RangeOptions, type ReadRange, readRange } from '../key-range.js'

@@ -1,6 +1,6 @@
 import { keyText } from '../../bytes/key-text.js'
-import type { FeedChange, FeedEvent, StreamRequest } from '../../percolator/changes-api.js'
-import { type FeedPosition, feedPositionText } from '../../percolator/feed-position.js'
+import type { FeedChange, FeedEvent, StreamRequest } from '../../changes/rules/changes-api.js'
+import { type FeedPosition, feedPositionText } from '../../changes/rules/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
 
 /** A change, or a pair of a snapshot as the put that made it. */

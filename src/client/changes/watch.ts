@@ -1,4 +1,4 @@
-import type { KeyState } from '../../percolator/changes-api.js'
+import type { KeyState } from '../../changes/rules/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Read, readValue } from '../bytes.js'
 import { type Expiring, expiringOf } from '../expiry.js'

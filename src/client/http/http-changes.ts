@@ -1,8 +1,3 @@
-import { isKvError } from '../../errors/kv-error.js'
-import { signalOf } from '../../event-loop/late-signal.js'
-import { onAbort } from '../../event-loop/on-abort.js'
-import { FEED_HEAD_MS, HEARTBEAT_MS_DEFAULT } from '../../limits.js'
-import type { Version } from '../../percolator/api.js'
 import type {
   ChangesApi,
   FeedChange,
@@ -10,8 +5,13 @@ import type {
   KeyState,
   StreamRequest,
   WatchRequest,
-} from '../../percolator/changes-api.js'
-import { feedPositionText, parseFeedPosition } from '../../percolator/feed-position.js'
+} from '../../changes/rules/changes-api.js'
+import { feedPositionText, parseFeedPosition } from '../../changes/rules/feed-position.js'
+import { isKvError } from '../../errors/kv-error.js'
+import { signalOf } from '../../event-loop/late-signal.js'
+import { onAbort } from '../../event-loop/on-abort.js'
+import { FEED_HEAD_MS, HEARTBEAT_MS_DEFAULT } from '../../limits.js'
+import type { Version } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { withDeadline } from '../deadline.js'
 import { BOOLEAN, INTEGER, listOf, optional, orNull, record, type Shape, TEXT } from './answer-shape.js'

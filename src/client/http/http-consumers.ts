@@ -1,4 +1,4 @@
-import type { ConsumerRegistration, ConsumerState, ConsumersApi } from '../../percolator/changes-api.js'
+import type { ConsumerRegistration, ConsumerState, ConsumersApi } from '../../changes/rules/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { ANYTHING, BOOLEAN, INTEGER, record, TEXT } from './answer-shape.js'
 import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'

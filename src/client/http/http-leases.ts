@@ -1,5 +1,5 @@
 import { signalOf } from '../../event-loop/late-signal.js'
-import type { LeaseRequest, LeaseState, LeasesApi } from '../../percolator/leases-api.js'
+import type { LeaseRequest, LeaseState, LeasesApi } from '../../leases/rules/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { BOOLEAN, INTEGER, optional, record, TEXT } from './answer-shape.js'
 import { HttpRegistry } from './http-registry.js'

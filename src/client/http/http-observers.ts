@@ -8,7 +8,7 @@ import type {
   Parked,
   Registration,
   Release,
-} from '../../percolator/observers-api.js'
+} from '../../observers/rules/observers-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { ANYTHING, BYTES, INTEGER, listOf, optional, record, type Shape, TEXT } from './answer-shape.js'
 import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'

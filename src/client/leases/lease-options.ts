@@ -1,5 +1,5 @@
+import type { LeaseState } from '../../leases/rules/leases-api.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN } from '../../limits.js'
-import type { LeaseState } from '../../percolator/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, wholeUpTo } from '../options.js'
 import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'

@@ -1,7 +1,7 @@
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { backgroundTimer } from '../../event-loop/background-timer.js'
 import { once } from '../../event-loop/once.js'
-import type { LeaseState, LeasesApi } from '../../percolator/leases-api.js'
+import type { LeaseState, LeasesApi } from '../../leases/rules/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { termOf } from './lease-term.js'
 

@@ -1,4 +1,4 @@
-import type { LeasesApi } from '../../percolator/leases-api.js'
+import type { LeasesApi } from '../../leases/rules/leases-api.js'
 import { requireLeaseName } from '../name.js'
 import type { NamedCall } from '../named-calls.js'
 import { optionsOf, TEXT } from '../options.js'

@@ -1,5 +1,5 @@
-import type { MarkKind } from '../../percolator/cell.js'
-import type { Notification } from '../../percolator/observers-api.js'
+import type { MarkKind } from '../../observers/rules/cell.js'
+import type { Notification } from '../../observers/rules/observers-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type As, type Read, readKey, readValue } from '../bytes.js'
 

@@ -1,5 +1,5 @@
 import { CLAIM_LIMIT_MAX, CLAIM_WAIT_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN } from '../../limits.js'
-import type { Notification } from '../../percolator/observers-api.js'
+import type { Notification } from '../../observers/rules/observers-api.js'
 import { AS, type As, type Bytes, type Read, readKey, readValue } from '../bytes.js'
 import { BOOLEAN, type Kinds, optionsOf, SIGNAL, TEXT, wholeUpTo } from '../options.js'
 import { type Ack, TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'

@@ -1,7 +1,7 @@
 import { isKvError } from '../../errors/kv-error.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
+import type { ObserverState, ObserversApi } from '../../observers/rules/observers-api.js'
 import type { GivenRange } from '../../percolator/given-range.js'
-import type { ObserverState, ObserversApi } from '../../percolator/observers-api.js'
 import type { As } from '../bytes.js'
 import type { Txn } from '../txn.js'
 import type { Change } from './change.js'

@@ -1,4 +1,4 @@
-import type { ObserverState as ApiState, Parked } from '../../percolator/observers-api.js'
+import type { ObserverState as ApiState, Parked } from '../../observers/rules/observers-api.js'
 import { type As, type Read, readKey } from '../bytes.js'
 import { type ReadRange, readRange } from '../key-range.js'
 

@@ -3,7 +3,7 @@ import type {
   ClaimName as ApiClaimName,
   Notification as ApiNotification,
   ObserversApi,
-} from '../../percolator/observers-api.js'
+} from '../../observers/rules/observers-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Bytes, type Read, readKey, toKey, toKeys } from '../bytes.js'
 import type { RangeOptions } from '../key-range.js'

@@ -1,4 +1,4 @@
-import type { ObserverOptions } from '../../percolator/observers-api.js'
+import type { ObserverOptions } from '../../observers/rules/observers-api.js'
 import { BOOLEAN, type Kinds, WAIT_MS, wholeUpTo } from '../options.js'
 
 export interface RegistrationOptions {

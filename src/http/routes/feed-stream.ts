@@ -1,5 +1,5 @@
+import type { FeedEvent, FeedTxn } from '../../changes/rules/changes-api.js'
 import { inSlices, laterTurn } from '../../event-loop/slices.js'
-import type { FeedEvent, FeedTxn } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { EventStream, StreamFormat } from '../connections/event-stream.js'
 import { eventOf, type TxnJson, txnFrame, txnJson } from '../wire/feed-text.js'

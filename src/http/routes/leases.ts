@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { PageRequest } from '../../bytes/sorted-map.js'
 import { invalid } from '../../errors/kv-error.js'
-import type { LeaseRequest, LeaseState } from '../../percolator/leases-api.js'
+import type { LeaseRequest, LeaseState } from '../../leases/rules/leases-api.js'
 import type { Watch } from '../admission/open-watches.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'

@@ -1,4 +1,4 @@
-import type { KeyState } from '../../percolator/changes-api.js'
+import type { KeyState } from '../../changes/rules/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type Plain, pairToJson, toJson } from './wire.js'
 

@@ -2,6 +2,8 @@ import type { FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { requireKey } from '../../bytes/byte-limits.js'
 import { asBuffer } from '../../bytes/key-text.js'
+import type { PageRequest, Selection, StreamRequest } from '../../changes/rules/changes-api.js'
+import { type FeedPosition, parseFeedPosition } from '../../changes/rules/feed-position.js'
 import { invalid } from '../../errors/kv-error.js'
 import {
   FEED_LIMIT_MAX,
@@ -11,8 +13,6 @@ import {
   HEARTBEAT_MS_MIN,
   type Limits,
 } from '../../limits.js'
-import type { PageRequest, Selection, StreamRequest } from '../../percolator/changes-api.js'
-import { type FeedPosition, parseFeedPosition } from '../../percolator/feed-position.js'
 import type { Timestamp } from '../../timestamp.js'
 import { acceptedFormats } from './media-type.js'
 import {

@@ -1,5 +1,5 @@
+import type { FeedChange, FeedEvent, FeedTxn } from '../../changes/rules/changes-api.js'
 import { LONG_ANSWER_BYTES } from '../../limits.js'
-import type { FeedChange, FeedEvent, FeedTxn } from '../../percolator/changes-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { eventText, lineText } from './event-text.js'
 import { snapshotId } from './feed-query.js'

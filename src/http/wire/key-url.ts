@@ -3,8 +3,8 @@ import type { FastifyRequest } from 'fastify'
 import type { Grant } from '../../access/grant.js'
 import { requireKey } from '../../bytes/byte-limits.js'
 import { KvError } from '../../errors/kv-error.js'
+import { requireLeaseName } from '../../leases/rules/lease.js'
 import type { Limits } from '../../limits.js'
-import { requireLeaseName } from '../../percolator/lease.js'
 import { percentDecode } from './query.js'
 
 /** Requests for one key are routed without the key: see `routedUrl`. */

@@ -1,5 +1,5 @@
+import type { FeedPage, FeedTxn } from '../../changes/rules/changes-api.js'
 import { inSlices } from '../../event-loop/slices.js'
-import type { FeedPage, FeedTxn } from '../../percolator/changes-api.js'
 import { txnJson, wireTxn } from './feed-text.js'
 import { listHead, mapHead, toMsgpack } from './wire.js'
 

@@ -1,4 +1,4 @@
-import type { LeaseState } from '../../percolator/leases-api.js'
+import type { LeaseState } from '../../leases/rules/leases-api.js'
 
 /** A lease as answers show it. */
 export function shownLease({ name, holder, fence, ttlMs, expiresAtMs }: LeaseState) {

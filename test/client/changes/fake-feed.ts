@@ -1,6 +1,6 @@
+import type { FeedChange, FeedEvent, FeedTxn, StreamRequest } from '../../../src/changes/rules/changes-api.js'
 import { KvError } from '../../../src/client/index.js'
 import { compareChanges } from '../../../src/percolator/change.js'
-import type { FeedChange, FeedEvent, FeedTxn, StreamRequest } from '../../../src/percolator/changes-api.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { utf8 } from '../../store/support.js'
 

@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
+import { parseFeedPosition } from '../../../src/changes/rules/feed-position.js'
 import { type ConnectOptions, connect, type Db, isKvError, type KvError } from '../../../src/client/index.js'
-import { parseFeedPosition } from '../../../src/percolator/feed-position.js'
 import { failureOf } from '../../coordinator/support.js'
 
 const toEnd: (() => unknown)[] = []

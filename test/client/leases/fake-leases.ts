@@ -1,7 +1,7 @@
 import { KvError } from '../../../src/client/index.js'
 import type { AcquireHome } from '../../../src/client/leases/acquire.js'
 import { signalOf } from '../../../src/event-loop/late-signal.js'
-import type { LeaseRequest, LeaseState } from '../../../src/percolator/leases-api.js'
+import type { LeaseRequest, LeaseState } from '../../../src/leases/rules/leases-api.js'
 
 export const AWAY = new KvError('overloaded', 'the server is away', {})
 export const LOST = new KvError('precondition_failed', 'the lease leader is held by b', { lease: 'leader', fence: 9 })

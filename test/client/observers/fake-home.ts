@@ -1,14 +1,14 @@
 import { KvError } from '../../../src/client/index.js'
 import { Observation, type ObservationPlan } from '../../../src/client/observers/observation.js'
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../../src/coordinator/coordinator.js'
-import type { PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../../../src/percolator/api.js'
 import type {
   ClaimName,
   ClaimRequest,
   Notification,
   ObserversApi,
   Release,
-} from '../../../src/percolator/observers-api.js'
+} from '../../../src/observers/rules/observers-api.js'
+import type { PercolatorApi, PrewriteAnswer, PrewriteRequest } from '../../../src/percolator/api.js'
 import { utf8 } from '../../store/support.js'
 
 export const AWAY = new KvError('overloaded', 'the server is away', {})

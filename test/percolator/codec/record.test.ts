@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
-import { type Ack, type Entry, type Failure, MARK_KINDS } from '../../../src/percolator/cell.js'
+import { type Ack, type Entry, type Failure, MARK_KINDS } from '../../../src/observers/rules/cell.js'
 import {
   decodeAck,
   decodeEntry,
@@ -10,7 +10,7 @@ import {
   encodeAck,
   encodeEntry,
   encodeFailure,
-} from '../../../src/percolator/codec/cell.js'
+} from '../../../src/observers/rules/codec/cell.js'
 import { CorruptRecord } from '../../../src/percolator/codec/key.js'
 import { decodeLock, encodeLock } from '../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../src/percolator/codec/record.js'

@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import { MARKS_MAX } from '../../../src/limits.js'
+import type { Entry } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
-import type { Entry } from '../../../src/percolator/cell.js'
 import type { Riders } from '../../../src/percolator/riders.js'
 import type { Store } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
+import type { Entry } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
-import type { Entry } from '../../../src/percolator/cell.js'
 import type { ExpiryChange } from '../../../src/percolator/change.js'
 import { requireLog } from '../../../src/store/change-log.js'
 import type { Store } from '../../../src/store/store.js'

@@ -1,4 +1,4 @@
-import { LEASE_NAME } from '../../../percolator/lease.js'
+import { LEASE_NAME } from '../../../leases/rules/lease.js'
 import type { Operations, Parameter } from '../operation.js'
 import { LIST_QUERY } from '../parameters.js'
 

@@ -1,5 +1,5 @@
+import { LEASE_HOLDER } from '../../../leases/rules/lease.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../../../limits.js'
-import { LEASE_HOLDER } from '../../../percolator/lease.js'
 import { answering, answeringPage } from './call-schema.js'
 import { LeaseName } from './riders.js'
 import { Type } from './schema.js'

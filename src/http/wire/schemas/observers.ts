@@ -7,7 +7,7 @@ import {
   LEASE_MS_MAX,
   LEASE_MS_MIN,
 } from '../../../limits.js'
-import { MARK_KINDS } from '../../../percolator/cell.js'
+import { MARK_KINDS } from '../../../observers/rules/cell.js'
 import { answering, answeringPage } from './call-schema.js'
 import { ObserverName } from './riders.js'
 import { Type } from './schema.js'

@@ -1,5 +1,5 @@
+import { LEASE_NAME } from '../../../leases/rules/lease.js'
 import { ACKS_MAX, LEASE_CHECKS_MAX, POSITIONS_MAX } from '../../../limits.js'
-import { LEASE_NAME } from '../../../percolator/lease.js'
 import { NAME } from '../../../percolator/name.js'
 import { type Static, Type } from './schema.js'
 import { described, Key, object, optional, Timestamp, TimestampOrZero } from './values.js'

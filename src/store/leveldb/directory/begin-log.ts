@@ -1,5 +1,5 @@
+import { encodeChanges } from '../../../changes/rules/codec/change-log.js'
 import type { Change } from '../../../percolator/change.js'
-import { encodeChanges } from '../../../percolator/codec/change-log.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'

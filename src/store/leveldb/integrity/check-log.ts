@@ -1,7 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { decodeChanges, encodeChanges } from '../../../changes/rules/codec/change-log.js'
 import { printKey } from '../../../errors/print-key.js'
 import { compareChanges, type KeyChange, type LoggedChange, type RangeChange } from '../../../percolator/change.js'
-import { decodeChanges, encodeChanges } from '../../../percolator/codec/change-log.js'
 import { CorruptRecord, decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
 import { isData } from '../../../percolator/write.js'

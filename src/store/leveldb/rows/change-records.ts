@@ -1,6 +1,6 @@
 import { asBuffer } from '../../../bytes/key-text.js'
+import { changeBytes, encodeChanges } from '../../../changes/rules/codec/change-log.js'
 import { compareChanges, type LoggedChange } from '../../../percolator/change.js'
-import { changeBytes, encodeChanges } from '../../../percolator/codec/change-log.js'
 import { LOGICAL_PER_MS } from '../../../timestamp.js'
 import type { EngineOp } from '../engine/engine.js'
 import { logKey } from '../records/keyspace.js'

@@ -1,7 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
 import { printKey } from '../../../errors/print-key.js'
+import { isCellKey } from '../../../observers/rules/codec/cell-key.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
-import { isCellKey } from '../../../percolator/codec/cell-key.js'
 import { isOutcomeKey } from '../../../percolator/codec/outcome-key.js'
 import { isExpired, type Lock } from '../../../percolator/lock.js'
 import type { WriteRecord } from '../../../percolator/write.js'

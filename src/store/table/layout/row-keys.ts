@@ -1,7 +1,7 @@
 import { afterPrefix, type KeyRange } from '../../../bytes/key-range.js'
 import { isReserved } from '../../../bytes/reserved-keys.js'
 import type { RegistryName } from '../../../cluster/registry-rows.js'
-import { CELL_KEY_BYTES_MAX } from '../../../percolator/codec/cell-key.js'
+import { CELL_KEY_BYTES_MAX } from '../../../observers/rules/codec/cell-key.js'
 import { reservedKey, reservedName } from '../../../percolator/codec/reserved-key.js'
 import type { SystemName } from '../../system-records.js'
 import type { RowRange } from './table.js'

@@ -2,9 +2,8 @@ import { afterPrefix } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
-import type { TimestampSource } from '../../../oracle/timestamp-source.js'
-import type { Ack, Failure } from '../../../percolator/cell.js'
-import { decodeFailure, encodeFailure } from '../../../percolator/codec/cell.js'
+import type { Ack, Failure } from '../../../observers/rules/cell.js'
+import { decodeFailure, encodeFailure } from '../../../observers/rules/codec/cell.js'
 import {
   ackKey,
   cellKeyPrefixes,
@@ -12,9 +11,8 @@ import {
   decodeNotified,
   notifiedCell,
   notifiedPrefix,
-} from '../../../percolator/codec/cell-key.js'
-import { decodeClaim, decodeHint, encodeClaim } from '../../../percolator/codec/shared-cell.js'
-import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
+} from '../../../observers/rules/codec/cell-key.js'
+import { decodeClaim, decodeHint, encodeClaim } from '../../../observers/rules/codec/shared-cell.js'
 import type {
   Hint,
   HintedCell,
@@ -22,7 +20,9 @@ import type {
   SharedCell,
   SharedClaim,
   SharedObserver,
-} from '../../../percolator/shared-cell.js'
+} from '../../../observers/rules/shared-cell.js'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { type CellKind, cellEnd, cellName, cellPrefix, keyOfCell } from '../../cell-names.js'
 import type { CellPage } from '../../cells.js'

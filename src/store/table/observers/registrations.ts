@@ -1,4 +1,4 @@
-import type { SharedObserver } from '../../../percolator/shared-cell.js'
+import type { SharedObserver } from '../../../observers/rules/shared-cell.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import type { Observed } from '../../observed.js'
 

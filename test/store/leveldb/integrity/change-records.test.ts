@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { decodeChanges, encodeChanges } from '../../../../src/changes/rules/codec/change-log.js'
 import type { RangeChange } from '../../../../src/percolator/change.js'
-import { decodeChanges, encodeChanges } from '../../../../src/percolator/codec/change-log.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { sealedEngine } from '../../../../src/store/leveldb/engine/checksum.js'
 import { type Engine, pagesOf } from '../../../../src/store/leveldb/engine/engine.js'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { encodeAck, encodeEntry, encodeFailure } from '../../../../src/percolator/codec/cell.js'
+import { encodeAck, encodeEntry, encodeFailure } from '../../../../src/observers/rules/codec/cell.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
 import { type CellKind, cellName } from '../../../../src/store/cell-names.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'

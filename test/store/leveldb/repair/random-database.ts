@@ -1,5 +1,5 @@
-import { encodeConsumer } from '../../../../src/percolator/codec/consumer.js'
-import { encodeLease } from '../../../../src/percolator/codec/lease.js'
+import { encodeConsumer } from '../../../../src/changes/rules/codec/consumer.js'
+import { encodeLease } from '../../../../src/leases/rules/codec/lease.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
 import { reservedKey } from '../../../../src/percolator/codec/reserved-key.js'
 import { CELL_KINDS } from '../../../../src/store/cell-names.js'

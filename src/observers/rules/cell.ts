@@ -1,0 +1,57 @@
+import type { Timestamp } from '../../timestamp.js'
+
+/** Why a cell is dirty. Stored as the index in this list. */
+export const MARK_KINDS = ['put', 'delete', 'notified', 'expired', 'backfill'] as const
+export type MarkKind = (typeof MARK_KINDS)[number]
+
+/**
+ * The notification of a cell: one observer and one key. A cell is dirty exactly while its entry stands, because the entry is
+ * written in the batch of the commit that makes it dirty.
+ */
+export interface Entry {
+  /** commit_ts of the newest change, or the timestamp of a later notification. */
+  readonly changeTs: Timestamp
+  readonly kind: MarkKind
+  /** 0, or 1 + the highest depth of the entries that the marking transaction acknowledged. */
+  readonly depth: number
+}
+
+/** The last committed run of a cell: the paper's acknowledgement column. */
+export interface Ack {
+  /** The run has seen every change up to here. */
+  readonly ackTs: Timestamp
+  /** commit_ts of the run. */
+  readonly commitTs: Timestamp
+  /** start_ts of the run, which knows its commit by it. Not `ackTs` where the run has seen its fence only. */
+  readonly startTs: Timestamp
+}
+
+/** What failed runs leave on a cell, until a run commits. */
+export interface Failure {
+  readonly attempts: number
+  /** In the store's `steadyMs`: not handed out before it. */
+  readonly notBeforeMs: number
+  readonly error: string
+  /** 0 unless parked. A parked cell has no entry until the next mark, which makes it ready for one more try. */
+  readonly parkedTs: Timestamp
+  /** changeTs of the entry at the failure, for cells whose entry is gone. */
+  readonly changeTs: Timestamp
+  readonly kind: MarkKind
+  readonly depth: number
+}
+
+/** One cell as a decision sees it. */
+export interface Cell {
+  readonly key: Uint8Array
+  readonly entry: Entry | undefined
+  readonly ack: Ack | undefined
+  readonly failure: Failure | undefined
+}
+
+/** A change to one cell. Absent parts stay as they are; null removes. */
+export interface CellChange {
+  readonly key: Uint8Array
+  readonly entry?: Entry | null
+  readonly ack?: Ack | null
+  readonly failure?: Failure | null
+}

@@ -1,0 +1,66 @@
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { asInteger, asOneOf, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import { type Ack, type Entry, type Failure, MARK_KINDS } from '../cell.js'
+
+/** Fewest fields of each record. */
+const ENTRY_FIELDS = 3
+const ACK_FIELDS = 3
+const FAILURE_FIELDS = 7
+
+export function encodeEntry({ changeTs, kind, depth }: Entry): Buffer {
+  return packRecord([changeTs, MARK_KINDS.indexOf(kind), depth])
+}
+
+/** @throws CorruptRecord */
+export function decodeEntry(bytes: Uint8Array): Entry {
+  const [changeTs, kind, depth] = unpackRecord(bytes, NOTIFY, ENTRY_FIELDS)
+  return {
+    changeTs: asInteger(changeTs, NOTIFY),
+    kind: asOneOf(kind, NOTIFY, MARK_KINDS),
+    depth: asInteger(depth, NOTIFY),
+  }
+}
+
+export function encodeAck({ ackTs, commitTs, startTs }: Ack): Buffer {
+  return packRecord([ackTs, commitTs, startTs])
+}
+
+/** @throws CorruptRecord */
+export function decodeAck(bytes: Uint8Array): Ack {
+  const [ackTs, commitTs, startTs] = unpackRecord(bytes, ACK, ACK_FIELDS)
+  return { ackTs: asInteger(ackTs, ACK), commitTs: asInteger(commitTs, ACK), startTs: asInteger(startTs, ACK) }
+}
+
+export function encodeFailure({ attempts, notBeforeMs, error, parkedTs, changeTs, kind, depth }: Failure): Buffer {
+  return packRecord([attempts, notBeforeMs, error, parkedTs, changeTs, MARK_KINDS.indexOf(kind), depth])
+}
+
+/** @throws CorruptRecord */
+export function decodeFailure(bytes: Uint8Array): Failure {
+  const [attempts, notBeforeMs, error, parkedTs, changeTs, kind, depth] = unpackRecord(bytes, FAILURE, FAILURE_FIELDS)
+  if (typeof error !== 'string') throw new CorruptRecord(`a ${FAILURE} record holds a bad error`)
+  return {
+    attempts: asInteger(attempts, FAILURE),
+    notBeforeMs: asInteger(notBeforeMs, FAILURE),
+    error,
+    parkedTs: asInteger(parkedTs, FAILURE),
+    changeTs: asInteger(changeTs, FAILURE),
+    kind: asOneOf(kind, FAILURE, MARK_KINDS),
+    depth: asInteger(depth, FAILURE),
+  }
+}
+
+/**
+ * The newest change of a cell that is not covered: that of its entry, or the one with which the cell is parked.
+ * @throws CorruptRecord
+ */
+export function decodeUncovered(entry: Uint8Array | undefined, failure: Uint8Array | undefined): Entry | undefined {
+  if (entry !== undefined) return decodeEntry(entry)
+  if (failure === undefined) return undefined
+  const { parkedTs, changeTs, kind, depth } = decodeFailure(failure)
+  return parkedTs === 0 ? undefined : { changeTs, kind, depth }
+}
+
+const NOTIFY = 'notify'
+const ACK = 'acknowledgement'
+const FAILURE = 'failure'

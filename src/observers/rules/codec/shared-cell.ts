@@ -1,0 +1,32 @@
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import type { Hint, SharedClaim } from '../shared-cell.js'
+
+/** @param revision used once. */
+export function encodeHint({ commitTs, depth }: Omit<Hint, 'value'>, revision: Uint8Array): Buffer {
+  return packRecord([revision, commitTs, depth])
+}
+
+/** @throws CorruptRecord */
+export function decodeHint(value: Uint8Array): Hint {
+  const [, commitTs, depth] = unpackRecord(value, 'hint', 3)
+  return { value, commitTs: asInteger(commitTs, 'hint'), depth: asInteger(depth, 'hint') }
+}
+
+/** @param revision used once. */
+export function encodeClaim({ fence, untilMs, worker, leaseMs }: SharedClaim, revision: Uint8Array): Buffer {
+  return packRecord([fence, untilMs, worker, leaseMs, revision])
+}
+
+/** @throws CorruptRecord */
+export function decodeClaim(value: Uint8Array): SharedClaim {
+  const [fence, untilMs, worker, leaseMs] = unpackRecord(value, 'claim', 5)
+  if (typeof worker !== 'string') throw new CorruptRecord('a claim record holds a bad name')
+  return {
+    value,
+    fence: asInteger(fence, 'claim'),
+    untilMs: asInteger(untilMs, 'claim'),
+    worker,
+    leaseMs: asInteger(leaseMs, 'claim'),
+  }
+}

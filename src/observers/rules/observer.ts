@@ -1,0 +1,30 @@
+import type { KeyRange } from '../../bytes/key-range.js'
+import { invalid, KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
+import { contains } from '../../percolator/range-index.js'
+import type { Timestamp } from '../../timestamp.js'
+
+/** A range whose committed Puts and Deletes mark a cell per key. The paper, section 2.4. */
+export interface Observer {
+  /** Timestamp of its creation, so it is never used again. */
+  readonly id: Timestamp
+  readonly name: string
+  readonly range: KeyRange
+  /** A mark that is deeper is parked at once; 0: any depth. */
+  readonly maxDepth: number
+}
+
+/** @param fieldOf names the key in the error. @throws KvError `invalid_argument` */
+export function requireInRange(
+  { name, range }: Pick<Observer, 'name' | 'range'>,
+  key: Uint8Array,
+  fieldOf: () => string,
+): void {
+  if (contains(range, key)) return
+  const field = fieldOf()
+  throw invalid(field, `${field} ${printKey(key)} is outside the range of the observer ${name}`)
+}
+
+export function noSuchObserver(name: string): KvError<'not_found'> {
+  return new KvError('not_found', `there is no observer ${name}`, {})
+}

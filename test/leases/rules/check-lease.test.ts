@@ -1,0 +1,48 @@
+import { describe, expect, test } from 'vitest'
+import { fenceInForce, lostLeases } from '../../../src/leases/rules/check-lease.js'
+
+describe('a fence is in force', () => {
+  const term = { fence: 7, endsAtMs: 1000 }
+  test.each([
+    ['before the end of its term', term, 999, 7],
+    ['not at the end of its term', term, 1000, 0],
+    ['not after the end of its term', term, 5000, 0],
+    ['not where there was no grant', undefined, 0, 0],
+  ])('%s', (_, given, nowMs, fence) => {
+    expect(fenceInForce(given, nowMs)).toBe(fence)
+  })
+})
+
+describe('the leases of a transaction', () => {
+  const held: Readonly<Record<string, number>> = { a: 5, b: 9 }
+  const fenceOf = (lease: string): number => held[lease] ?? 0
+  test.each([
+    ['none', [], []],
+    [
+      'held under their fences',
+      [
+        { lease: 'a', fence: 5 },
+        { lease: 'b', fence: 9 },
+      ],
+      [],
+    ],
+    ['granted anew', [{ lease: 'b', fence: 8 }], [{ index: 0, lease: 'b', fence: 9 }]],
+    ['a fence of the future', [{ lease: 'b', fence: 10 }], [{ index: 0, lease: 'b', fence: 9 }]],
+    ['free', [{ lease: 'c', fence: 5 }], [{ index: 0, lease: 'c', fence: 0 }]],
+    [
+      'all that are lost, by their places',
+      [
+        { lease: 'c', fence: 1 },
+        { lease: 'a', fence: 5 },
+        { lease: 'a', fence: 4 },
+      ],
+      [
+        { index: 0, lease: 'c', fence: 0 },
+        { index: 2, lease: 'a', fence: 5 },
+      ],
+    ],
+    ['places in a list of checks', [{ lease: 'c', fence: 1, index: 12 }], [{ index: 12, lease: 'c', fence: 0 }]],
+  ])('%s', (_, riders, lost) => {
+    expect(lostLeases(riders, fenceOf)).toEqual(lost)
+  })
+})
