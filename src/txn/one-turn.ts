@@ -105,7 +105,7 @@ export class OneTurn {
   /** Whether there is an outcome under the key of the request, or it cannot be told at once. */
   #mayBeRepeat({ idempotency }: OneShot, ts: Timestamp): boolean {
     if (idempotency === undefined) return false
-    const answer = this.#store.known?.({ key: outcomeKey(idempotency.key), ts })
+    const answer = this.#store.known({ key: outcomeKey(idempotency.key), ts })
     return answer === undefined || (answer.found && !this.#outcomes.isFree(answer))
   }
 
