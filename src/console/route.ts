@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks'
+import { useLayoutEffect, useState } from 'preact/hooks'
 import { idOf, ofId, type WireBytes } from './wire-bytes.js'
 
 const VIEWS = ['browse', 'key', 'step', 'locks', 'live', 'observers', 'feed'] as const
@@ -27,7 +27,8 @@ export function go(view: View, argument: WireBytes = ''): void {
 
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parse(location.hash))
-  useEffect(() => {
+  // Not after the first paint: an address that changes before it would be missed.
+  useLayoutEffect(() => {
     const update = (): void => setRoute(parse(location.hash))
     addEventListener('hashchange', update)
     return () => removeEventListener('hashchange', update)
