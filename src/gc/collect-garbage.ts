@@ -36,7 +36,8 @@ export async function collectGarbage(
   wanted: Timestamp,
   { pace, beforehand, afterwards }: CollectionOptions = {},
 ): Promise<Collected> {
-  // Where servers share a store it may be lower, if this one's clock is ahead. Between the two others may lock keys until the end.
+  // On a shared store the safe point in force may stay below the wanted one, if this server's clock is ahead. Transactions between the
+  // two may lock keys while this runs, so nothing above the one in force is collected.
   const safePoint = await store.upkeep.raiseSafePoint(wanted, pace?.signal)
   if (wanted < safePoint) return { safePoint, versionsRemoved: 0 }
   const resolver = new LockResolver(store)

@@ -228,7 +228,8 @@ describe('observers of several servers', () => {
     },
   )
 
-  // In CI the simulation's shared world loses and delays answers. These histories end otherwise about once in sixty runs.
+  // About once in sixty runs one of these histories leaves a change that no run has covered; the cause is not known. In CI the
+  // simulation's shared world loses and delays answers too.
   test.skipIf(process.env['PERKV_TEST_LONG'] === undefined).each([4, 5])(
     'the same where answers of the table are lost, or late: seed %i',
     { tags: ['long'], timeout: 120_000 },
