@@ -92,8 +92,9 @@ class OpenLane implements Lane {
     const shortest = Math.min(limits.idleMsMax, limits.headerMsMax)
     const tickMs = Math.min(TICK_MS_MAX, Math.ceil(shortest / TICKS_PER_TIMEOUT))
     const idleTicks = Math.ceil(limits.idleMsMax / tickMs)
+    const unusedTicks = Math.ceil(limits.headerMsMax / tickMs)
     this.#ticking = setInterval(() => {
-      for (const connection of this.#connections) connection.tick(idleTicks)
+      for (const connection of this.#connections) connection.tick(idleTicks, unusedTicks)
     }, tickMs)
     this.#ticking.unref()
   }

@@ -333,12 +333,15 @@ export class LaneConnection implements Caller {
 
   /**
    * Called regularly. Node's time-outs hold for requests that arrive slowly: their connections are given to node:http.
+   * A connection that a pool has opened in advance stays, because it would be node:http's for all its requests to come.
    * @param idleTicks after so many calls without anything sent or received, the connection is closed.
+   * @param unusedTicks the same for one on which nothing has ever come.
    */
-  tick(idleTicks: number): void {
+  tick(idleTicks: number, unusedTicks: number): void {
     if (++this.#ticks < 2) return
-    if (this.#isPartial || this.#life === 'unused') this.#handOver()
-    else if (this.#ticks > idleTicks && this.#calls === 0 && this.#longAnswers === 0) this.#socket.destroy()
+    const ticksMax = this.#life === 'unused' ? unusedTicks : idleTicks
+    if (this.#isPartial) this.#handOver()
+    else if (this.#ticks > ticksMax && this.#calls === 0 && this.#longAnswers === 0) this.#socket.destroy()
   }
 
   /** Sends what is asked for, then closes the connection. */

@@ -225,7 +225,6 @@ describe('node:http gets a connection', () => {
   })
 
   test.each([
-    ['nothing', ''],
     ['the beginning of a request', get('a').slice(0, 30)],
     ['a whole request and the beginning of another', get('a') + get('a').slice(0, 30)],
   ])('when only %s has come for a while: its time-outs hold', { tags: ['long'] }, async (_, text) => {
@@ -238,6 +237,25 @@ describe('node:http gets a connection', () => {
 })
 
 describe('a connection', () => {
+  test('that was opened in advance stays in the lane', { tags: ['long'] }, async () => {
+    const server = await start({ limits: { idleMsMax: 80 } })
+    const byNode = countByNode(server)
+    const port = await server.listen()
+    const [early, idle] = await Promise.all([Client.open(port), Client.open(port)])
+    idle.socket.write(get('a'))
+    await idle.closed() // So the lane has looked at its connections more than twice.
+    early.socket.write(get('a'))
+    expect(await early.answers(1)).toEqual([404])
+    expect(byNode()).toBe(0)
+  })
+
+  test('on which nothing comes is closed in the time that headers have', { tags: ['long'] }, async () => {
+    const server = await start({ limits: { headerMsMax: 200 } })
+    const client = await Client.open(await server.listen())
+    await client.closed()
+    expect(client.text).toBe('')
+  })
+
   test('is closed when it is idle for longer than allowed', { tags: ['long'] }, async () => {
     const server = await start({ limits: { idleMsMax: 200 } })
     const client = await Client.open(await server.listen())
