@@ -3,8 +3,16 @@ import { availableParallelism } from 'node:os'
 import { configDefaults, defineConfig } from 'vitest/config'
 import { filesLeftOut } from './test/bigtable/not-on-bigtable.mjs'
 
-/** Whole programs, bad networks and disks, random histories, measured turns, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
-const LONG = [
+/** Whole programs and browsers, of which the tests leave nothing in their own process. */
+const PROGRAMS = [
+  'test/console/**/*.test.ts',
+  'test/docs/console.test.ts',
+  'test/examples/*.test.ts',
+  'test/process/**/*.test.ts',
+]
+
+/** Bad networks and disks, random histories, measured turns, conversions and repairs, measured memory, and suites that run again on another store: where CI is set (`npm run test:all`). */
+const LARGE = [
   'test/anomalies/**/*.test.ts',
   'test/changes/*histories.test.ts',
   'test/client/browser.test.ts', // The only files that need a build are these of CI.
@@ -12,9 +20,6 @@ const LONG = [
   'test/client/leases/bad-network.test.ts',
   'test/commands/client/foreign-servers.test.ts',
   'test/commands/flag-values.test.ts',
-  'test/console/**/*.test.ts',
-  'test/docs/console.test.ts',
-  'test/examples/*.test.ts',
   'test/http/answer-memory.test.ts',
   'test/http/fast-lane/fuzz.test.ts',
   'test/http/given-back.test.ts',
@@ -25,7 +30,6 @@ const LONG = [
   'test/http/turn-lengths.test.ts',
   'test/leases/*histories.test.ts',
   'test/observers/failing-disk.test.ts',
-  'test/process/**/*.test.ts',
   'test/store/table/collection-histories.test.ts',
   'test/store/table/same-rows.test.ts',
   'test/store/table/several-stores.test.ts',
@@ -36,6 +40,7 @@ const LONG = [
   'test/store/snapshot-isolation.test.ts',
   'test/txn/two-phases.test.ts',
 ]
+const LONG = [...PROGRAMS, ...LARGE]
 
 /**
  * What others in the same process would notice, or what others that left something running would disturb: modules, timers and
@@ -86,7 +91,11 @@ export default defineConfig({
     experimental: { fsModuleCache: true },
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    setupFiles: ['test/patience.ts', ...(IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : [])],
+    setupFiles: [
+      'test/patience.ts',
+      'test/equal-bytes.ts',
+      ...(IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : []),
+    ],
     expect: { poll: { timeout: 30_000, interval: 10 } },
     // The everyday tests wait for a clock or a socket much of their time. Whole programs, where CI is set, need the processors.
     maxWorkers: IS_LONG ? Math.max(2, availableParallelism() - 1) : availableParallelism() + 1,
@@ -101,7 +110,11 @@ export default defineConfig({
           isolate: false,
         },
       },
-      { extends: true, test: { name: 'alone', include: [...LONG, ...ALONE], exclude: SKIPPED } },
+      {
+        extends: true,
+        test: { name: 'programs', include: PROGRAMS, exclude: [...SKIPPED, ...ALONE], isolate: false },
+      },
+      { extends: true, test: { name: 'alone', include: [...LARGE, ...ALONE], exclude: SKIPPED } },
     ],
   },
 })

@@ -18,10 +18,13 @@ has_go || {
   exit 3
 }
 
-# --no-save keeps 206 MB out of package.json; npm ci removes them again. --save-dev, because npm installs no optional peer by
-# its own name only.
-node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null ||
-  npm install --no-save --save-dev --no-package-lock --no-audit --no-fund "$CLIENT"
+# Beside the other packages, which npm would all look up again: a link is enough for Node. npm ci removes both.
+node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null || {
+  BESIDE=.cache/bigtable-client
+  npm install --prefix "node_modules/$BESIDE" --no-audit --no-fund "$CLIENT"
+  mkdir -p "node_modules/${CLIENT%/*}"
+  ln -sfn "../$BESIDE/node_modules/${CLIENT%@*}" "node_modules/${CLIENT%@*}"
+}
 
 if [ "${1-}" = --prepare ]; then exit; fi
 

@@ -7,7 +7,7 @@ export default defineConfig({
     tags: [{ name: 'long', description: 'Takes half a second or more on a quiet machine.' }],
     ...(process.env['PERKV_TEST_LONG'] ? {} : { tagsFilter: ['!long'] }),
     include: ['test/bigtable/**/*.test.ts'],
-    setupFiles: ['test/patience.ts'],
+    setupFiles: ['test/patience.ts', 'test/equal-bytes.ts'],
     expect: { poll: { timeout: 30_000, interval: 10 } },
     globalSetup: 'test/bigtable/emulator/global-setup.ts',
     // Servers of their own for each test: on a busy machine their start takes a minute.
@@ -15,5 +15,7 @@ export default defineConfig({
     hookTimeout: 300_000,
     // Loading Google's client for each file takes longer than most tests.
     isolate: false,
+    // They wait for servers of their own, and for answers that come late.
+    maxWorkers: 2,
   },
 })

@@ -6,10 +6,15 @@ import { killAll, type ServerProcess, startProcess, withTempDir } from '../proce
 export const hasBrowser = hasChromium('/console')
 
 let browser: Promise<Browser> | undefined
-afterAll(async () => {
-  await (await browser)?.close()
-  killAll()
-})
+
+/** For each file of tests. */
+export function endBrowserAfterAll(): void {
+  afterAll(async () => {
+    await (await browser)?.close()
+    browser = undefined
+    killAll()
+  })
+}
 
 /** A page of the console in a browser of its own data, and what went wrong in it. */
 export interface OpenPage {

@@ -1,7 +1,9 @@
 import { createRequire } from 'node:module'
 import type { Page } from 'playwright-core'
 import { describe, expect, test } from 'vitest'
-import { get, hasBrowser, openConsole, post, put, withServer } from './browser.js'
+import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, withServer } from './browser.js'
+
+endBrowserAfterAll()
 
 const tso = async (url: string): Promise<number> => Number((await post(url, '/v1/percolator/tso', {}))['ts'])
 
@@ -242,7 +244,9 @@ interface Violation {
 async function violationsIn(page: Page): Promise<string[]> {
   const { readFile } = await import('node:fs/promises')
   await page.evaluate(await readFile(AXE, 'utf8'))
-  const violations = (await page.evaluate('axe.run().then(({ violations }) => violations)')) as Violation[]
+  const violations = (await page.evaluate(
+    "axe.run({ resultTypes: ['violations'], selectors: false }).then(({ violations }) => violations)",
+  )) as Violation[]
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
   )

@@ -1,4 +1,5 @@
 import { connect } from 'node:net'
+import { isDeepStrictEqual } from 'node:util'
 import * as fc from 'fast-check'
 import { describe, expect, test, vi } from 'vitest'
 import { Grant } from '../../src/access/grant.js'
@@ -65,8 +66,8 @@ describe('the memory of an answer is bounded, however small its pairs are', () =
   })
 
   test('of the history of one key, before all of it is read', async () => {
-    const server = await start({ limits })
-    for (let i = 0; i < 30; i++) await Promise.all(Array.from({ length: 100 }, (_, j) => server.put('k', `${i}.${j}`)))
+    const server = await start({ limits: { answerBytesMax: 200 * KIB } })
+    for (let i = 0; i < 6; i++) await Promise.all(Array.from({ length: 100 }, (_, j) => server.put('k', `${i}.${j}`)))
     expectProblem(await server.call('mvcc_get_by_key', { key: 'k' }), 'payload_too_large')
   })
 
@@ -120,7 +121,8 @@ describe('long answers are encoded as they are taken', () => {
           pairs: Array.from({ length: 9000 }, (_, i) => ({ key: Buffer.of(i % 256), some })).slice(0, 3000),
         }
         expect(String((await encoded(answer, 'json')).bytes)).toBe(`${toJson(answer)}\n`)
-        expect(unpack((await encoded(answer, 'msgpack')).bytes)).toEqual(unpack(toMsgpack(answer)))
+        const packed = unpack((await encoded(answer, 'msgpack')).bytes)
+        expect(isDeepStrictEqual(packed, unpack(toMsgpack(answer)))).toBe(true) // toEqual takes twenty times as long.
         expect([...jsonPieces(answer)].join('')).toBe(toJson(answer))
       }),
       { numRuns: 10 },

@@ -55,7 +55,12 @@ class Secrets {
   }
 
   requireNoneIn(lines: readonly string[]): void {
-    for (const line of lines) for (const secret of this.#all) expect(line).not.toContain(secret)
+    const log = lines.join('\n')
+    const seen = [...this.#all].filter((secret) => log.includes(secret))
+    expect(
+      seen,
+      lines.find((line) => seen.some((secret) => line.includes(secret))),
+    ).toEqual([])
   }
 }
 

@@ -7,7 +7,7 @@ import { Random } from '../anomalies/random.js'
 import { MortalServer } from './mortal-server.js'
 import { CLI, ENV, killAll, withTempDir } from './server-process.js'
 
-const KILLS = Number(process.env['PERKV_TEST_KILLS'] ?? 4)
+const KILLS = Number(process.env['PERKV_TEST_KILLS'] ?? 2)
 const LEASES = ['a', 'b', 'c']
 const CLIENTS = 6
 /** A restart adds two seconds to each term, and the end of a lease may be noticed two seconds late. */

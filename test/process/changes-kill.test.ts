@@ -41,6 +41,8 @@ class Copy {
   readonly pairs = new Map<string, string>()
   /** Everything at or below it is in the copy. */
   position = 0
+  /** Nothing is written above it. */
+  end = Number.POSITIVE_INFINITY
   /** commit_ts and start_ts of each transaction, once. */
   readonly txns = new Map<string, string>()
   #last: Txn | undefined
@@ -119,7 +121,7 @@ async function readLines(copy: Copy): Promise<void> {
       for (const txn of pending) copy.apply(txn)
       pending = []
       await copy.moved(line.resolved_ts)
-      if (left <= 0) return
+      if (left <= 0 || copy.position >= copy.end) return
     } else throw new Error(`the stream ends with ${line.code}`)
     left--
   }
@@ -197,9 +199,8 @@ test('kill -9 of the server while writers and readers of its changes run: each c
       { copy: new Copy('lines', server.url, random.fork()), read: readLines },
       { copy: new Copy('more lines', server.url, random.fork()), read: readLines },
     ]
-    let end = Number.POSITIVE_INFINITY
     const reading = copies.map(async ({ copy, read }) => {
-      while (copy.position < end) {
+      while (copy.position < copy.end) {
         try {
           await read(copy)
         } catch (error) {
@@ -216,7 +217,8 @@ test('kill -9 of the server while writers and readers of its changes run: each c
     await killing
     isEnding = true
     await Promise.all(writing)
-    end = await putLast(server.url)
+    const end = await putLast(server.url)
+    for (const { copy } of copies) copy.end = end
     await Promise.all(reading)
     const [pages, lines, more] = copies.map(({ copy }) => copy) as [Copy, Copy, Copy]
     for (const copy of [pages, lines, more]) await copy.check()

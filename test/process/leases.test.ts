@@ -6,7 +6,7 @@ import { MortalServer } from './mortal-server.js'
 import { ENV, killAll, withTempDir } from './server-process.js'
 
 const HOLDER = fileURLToPath(new URL('./lease-holder.mjs', import.meta.url))
-const KILLS = 4
+const KILLS = Number(process.env['PERKV_TEST_KILLS'] ?? 2)
 
 const children: ChildProcess[] = []
 afterAll(() => {

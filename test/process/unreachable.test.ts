@@ -1,9 +1,10 @@
 import { once } from 'node:events'
-import { readdir, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { createServer as createHttpServer } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { load } from '../../src/commands/load.js'
 import { killAll, runCli, startProcess, withTempDir } from './server-process.js'
 
@@ -17,17 +18,6 @@ const COMMANDS: Readonly<Record<string, (directory: string) => readonly string[]
   load: (directory) => ['load', join(directory, 'lines')],
   backup: (directory) => ['backup', join(directory, 'new.backup')],
   restore: (directory) => ['restore', join(directory, 'a.backup')],
-}
-
-async function withFiles(body: (directory: string) => Promise<void>): Promise<void> {
-  await withTempDir(async (directory) => {
-    const server = await startProcess(join(directory, 'data'))
-    await writeFile(join(directory, 'lines'), LINES.join(''))
-    const backup = await runCli(['backup', '--quiet', '--server', server.url, join(directory, 'a.backup')])
-    expect(backup).toEqual({ code: 0, stdout: '', stderr: '' })
-    await server.stop('SIGTERM')
-    await body(directory)
-  })
 }
 
 /** In one line, and long before anything would be given up that has begun. */
@@ -47,8 +37,21 @@ async function freePort(): Promise<number> {
 }
 
 describe('a server that is not there', () => {
-  test.each(Object.keys(COMMANDS))('perkv %s: nobody listens, or nobody answers, or the name is unknown', (name) =>
-    withFiles(async (directory) => {
+  let directory: string
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'perkv-'))
+    const server = await startProcess(join(directory, 'data'))
+    await writeFile(join(directory, 'lines'), LINES.join(''))
+    const backup = await runCli(['backup', '--quiet', '--server', server.url, join(directory, 'a.backup')])
+    expect(backup).toEqual({ code: 0, stdout: '', stderr: '' })
+    await server.stop('SIGTERM')
+    return () => rm(directory, { recursive: true, force: true })
+  })
+
+  // Each waits for seconds.
+  test.concurrent.each(Object.keys(COMMANDS))(
+    'perkv %s: nobody listens, or nobody answers, or the name is unknown',
+    async (name) => {
       const command = COMMANDS[name]?.(directory) ?? []
       const port = await freePort()
       await expectUnreachable(command, `http://127.0.0.1:${port}`, `connect ECONNREFUSED 127.0.0.1:${port}`)
@@ -58,7 +61,7 @@ describe('a server that is not there', () => {
       await once(silent, 'listening')
       await expectUnreachable(command, `http://127.0.0.1:${(silent.address() as AddressInfo).port}`, 'no answer')
       silent.close()
-    }),
+    },
   )
 })
 

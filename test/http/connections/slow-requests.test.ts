@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import { expect, test, vi } from 'vitest'
 import { createLog } from '../../../src/server/log.js'
 import { TappedEngine } from '../../store/support.js'
-import { type Json, numberOf, type StartOptions, sendTo, type TestServer, testServers } from '../support.js'
+import { Clock, type Json, numberOf, type StartOptions, sendTo, type TestServer, testServers } from '../support.js'
 
 const start = testServers()
 
@@ -42,7 +42,8 @@ test.each(['', '?lock_wait_ms=1000'])(
   'a write waits for the disk, the next one of its key for its latch too %s',
   async (query) => {
     const tapped = slowDisk(0)
-    const { server, port, slow } = await startSlow(MS - 5, { openEngine: tapped.open })
+    const { now } = new Clock() // As time stands still, the oracle does not save its mark, which would be the write that waits.
+    const { server, port, slow } = await startSlow(MS - 5, { openEngine: tapped.open, now })
     const inFlight = async () => (await server.get('/v1/status')).json()['overload'].requests
     tapped.onWrite = async (_, land) => {
       tapped.onWrite = (_, land) => land()
@@ -95,7 +96,8 @@ test('a pessimistic lock is waited for in its queue', async () => {
   const { server, port, slow } = await startSlow(MS - 5)
   const lock = async (waitMs: number) => {
     const start_ts = numberOf(await server.ok('tso', {}), 'ts')
-    const asked = { keys: ['key'], primary: 'key', start_ts, for_update_ts: start_ts, wait_timeout: waitMs }
+    const times = { start_ts, for_update_ts: start_ts, lock_ttl: 60_000, wait_timeout: waitMs }
+    const asked = { keys: ['key'], primary: 'key', ...times }
     return sendTo({ port }, 'POST', '/v1/percolator/acquire_pessimistic_lock', JSON_TYPE, JSON.stringify(asked))
   }
   await lock(MS)
