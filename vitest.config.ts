@@ -97,8 +97,8 @@ export default defineConfig({
       ...(IS_ON_BIGTABLE ? ['test/bigtable/skip-listed.ts'] : []),
     ],
     expect: { poll: { timeout: 30_000, interval: 10 } },
-    // The everyday tests wait for a clock or a socket much of their time. Whole programs, where CI is set, need the processors.
-    maxWorkers: IS_LONG ? Math.max(2, availableParallelism() - 1) : availableParallelism() + 1,
+    // Tests wait for a clock, a socket or a program much of their time.
+    maxWorkers: availableParallelism() + 1,
     projects: [
       {
         extends: true,
@@ -112,7 +112,14 @@ export default defineConfig({
       },
       {
         extends: true,
-        test: { name: 'programs', include: PROGRAMS, exclude: [...SKIPPED, ...ALONE], isolate: false },
+        test: {
+          name: 'programs',
+          include: PROGRAMS,
+          exclude: [...SKIPPED, ...ALONE],
+          isolate: false,
+          // On a busy machine a program starts in seconds.
+          testTimeout: 300_000,
+        },
       },
       { extends: true, test: { name: 'alone', include: [...LARGE, ...ALONE], exclude: SKIPPED } },
     ],

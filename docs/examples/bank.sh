@@ -208,7 +208,7 @@ END
 echo '== 1. The transfer: Bob sends 7 to Joe'
 echo
 open_accounts 1
-prewrite_transfer 3000
+prewrite_transfer 30000
 commit_primary
 expect 200 commit "{\"keys\": [\"$JOE\"], \"start_ts\": $START, \"commit_ts\": $COMMIT}"
 step 'commit Joe   start_ts 7, commit_ts 8' "The secondary follows at leisure; a reader who meets its lock first does this instead (story 2)."
@@ -246,7 +246,7 @@ settle 3 9
 
 echo '== 3. The coordinator dies before it committed the primary'
 echo
-TTL_MS=3000
+TTL_MS=$((3000 + 300 * SECONDS)) # Longer where these calls have taken long.
 open_accounts 3
 prewrite_transfer "$TTL_MS"
 meet_lock

@@ -10,7 +10,7 @@ const FREE = [
   /(?<=[Dd]ate: )\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT/,
   /\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d+)?Z/,
   /(?<="(?:lag_ms|uptime_ms|expires_in_ms|started_at_ms|duration_ms|loop_delay_ms|age_ms)":)\d+/,
-  /(?<="ttl":)20\d{3}\b/, // Of a lock of the server's own transactions: 20 s and the time since its start.
+  /(?<="ttl":)2\d{4}\b/, // Of a lock of the server’s own transactions: 20 s and the time since its start.
   /\b\d[\d,.]*(?:\/s| (?:µs|ms|s))\b/,
 ]
 

@@ -19,7 +19,7 @@ interface Run {
 
 function run(args: readonly string[]): Promise<Run> {
   return new Promise((resolve, reject) => {
-    execFile(process.execPath, [...args], { env: ENV, cwd: ROOT, timeout: 50_000 }, (error, stdout, stderr) => {
+    execFile(process.execPath, [...args], { env: ENV, cwd: ROOT, timeout: 200_000 }, (error, stdout, stderr) => {
       if (error === null) resolve({ code: 0, stdout, stderr })
       else if (typeof error.code === 'number') resolve({ code: error.code, stdout, stderr })
       else reject(error)

@@ -27,7 +27,7 @@ afterEach(() => rm(directory, { recursive: true, force: true }))
 function run(args: readonly string[]): Promise<Run> {
   return new Promise((resolve, reject) => {
     const env = { ...ENV, NOTES: join(directory, 'notes') }
-    execFile(process.execPath, [...args], { env, cwd: ROOT, timeout: 50_000 }, (error, stdout, stderr) => {
+    execFile(process.execPath, [...args], { env, cwd: ROOT, timeout: 200_000 }, (error, stdout, stderr) => {
       if (error === null) resolve({ code: 0, stdout, stderr })
       else if (typeof error.code === 'number') resolve({ code: error.code, stdout, stderr })
       else reject(error)

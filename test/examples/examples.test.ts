@@ -26,7 +26,7 @@ interface Run {
 
 function run(command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Run> {
   return new Promise((resolve, reject) => {
-    execFile(command, [...args], { env: { ...ENV, ...env }, timeout: 50_000 }, (error, stdout, stderr) => {
+    execFile(command, [...args], { env: { ...ENV, ...env }, timeout: 200_000 }, (error, stdout, stderr) => {
       if (error === null) resolve({ code: 0, stdout, stderr })
       else if (typeof error.code === 'number') resolve({ code: error.code, stdout, stderr })
       else reject(error)

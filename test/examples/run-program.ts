@@ -13,7 +13,7 @@ interface Run {
 /** Runs a program of an example to its end. */
 export function runProgram(path: string, args: readonly string[]): Promise<Run> {
   return new Promise((resolve) => {
-    execFile(process.execPath, [path, ...args], { env: ENV, cwd: ROOT, timeout: 50_000 }, (error, stdout, stderr) =>
+    execFile(process.execPath, [path, ...args], { env: ENV, cwd: ROOT, timeout: 200_000 }, (error, stdout, stderr) =>
       resolve({ code: error?.code ?? 0, stdout, stderr }),
     )
   })

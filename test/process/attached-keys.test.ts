@@ -10,8 +10,6 @@ import { CLI, ENV, killAll, withTempDir } from './server-process.js'
 const KILLS = Number(process.env['PERKV_TEST_KILLS'] ?? 2)
 const LEASES = ['a', 'b', 'c']
 const CLIENTS = 6
-/** A restart adds two seconds to each term, and the end of a lease may be noticed two seconds late. */
-const LATE_MS = 5000
 
 afterAll(killAll)
 
@@ -92,32 +90,28 @@ class Holder {
   }
 }
 
-test(
-  'kill -9 again and again: whoever is granted a lease finds nothing of those before, and in the end nothing is left',
-  () =>
-    withTempDir(async (directory) => {
-      const data = join(directory, 'data')
-      const server = await MortalServer.start(data)
-      const random = new Random(Number(process.env['PERKV_TEST_SEED'] ?? 1))
-      const holders = Array.from({ length: CLIENTS }, (_, i) => new Holder(server, `${i}`, new Random(100 + i)))
-      const running = Promise.all(holders.map((holder) => holder.run()))
-      const killing = async (): Promise<void> => {
-        for (let kill = 0; kill < KILLS; kill++) {
-          await sleep(200 + random.below(5000)) // Each restart gives every lease two seconds more.
-          await server.restart()
-        }
-        await sleep(1000)
-        for (const holder of holders) holder.isOver = true
+test('kill -9 again and again: whoever is granted a lease finds nothing of those before, and in the end nothing is left', () =>
+  withTempDir(async (directory) => {
+    const data = join(directory, 'data')
+    const server = await MortalServer.start(data)
+    const random = new Random(Number(process.env['PERKV_TEST_SEED'] ?? 1))
+    const holders = Array.from({ length: CLIENTS }, (_, i) => new Holder(server, `${i}`, new Random(100 + i)))
+    const running = Promise.all(holders.map((holder) => holder.run()))
+    const killing = async (): Promise<void> => {
+      for (let kill = 0; kill < KILLS; kill++) {
+        await sleep(200 + random.below(5000)) // Each restart gives every lease two seconds more.
+        await server.restart()
       }
-      await Promise.all([running, killing()])
-      const sum = (of: (holder: Holder) => number): number => holders.reduce((all, holder) => all + of(holder), 0)
-      expect(sum(({ grants }) => grants)).toBeGreaterThan(2 * LEASES.length)
-      expect(sum(({ releases }) => releases)).toBeGreaterThan(0)
-      const [holder] = holders
-      await expect.poll(() => holder?.left(), { timeout: 1000 + LATE_MS }).toBe(0)
-      await server.end()
-      const check = spawn(process.execPath, [CLI, 'check', '--data', data], { env: ENV, stdio: 'ignore' })
-      expect(await once(check, 'exit')).toEqual([0, null])
-    }),
-  180_000,
-)
+      await sleep(1000)
+      for (const holder of holders) holder.isOver = true
+    }
+    await Promise.all([running, killing()])
+    const sum = (of: (holder: Holder) => number): number => holders.reduce((all, holder) => all + of(holder), 0)
+    expect(sum(({ grants }) => grants)).toBeGreaterThan(2 * LEASES.length)
+    expect(sum(({ releases }) => releases)).toBeGreaterThan(0)
+    const [holder] = holders
+    await expect.poll(() => holder?.left()).toBe(0)
+    await server.end()
+    const check = spawn(process.execPath, [CLI, 'check', '--data', data], { env: ENV, stdio: 'ignore' })
+    expect(await once(check, 'exit')).toEqual([0, null])
+  }))

@@ -105,7 +105,7 @@ async function expectAll(data: string, keys: readonly string[]): Promise<void> {
   await server.stop('SIGTERM')
 }
 
-test('a repair that is killed at any moment is finished by the next one', { timeout: 60_000 }, () =>
+test('a repair that is killed at any moment is finished by the next one', () =>
   withTempDir(async (directory) => {
     const data = join(directory, 'db')
     const keys = await damagedDatabase(data)
@@ -119,10 +119,9 @@ test('a repair that is killed at any moment is finished by the next one', { time
     expect([repaired.code, repaired.stderr]).toEqual([0, ''])
     expect((await run('check', data)).code).toBe(0)
     await expectAll(data, keys)
-  }),
-)
+  }))
 
-test.skipIf(noSmallDisk)('a repair on a full disk says so, and goes on when there is room', { timeout: 60_000 }, () =>
+test.skipIf(noSmallDisk)('a repair on a full disk says so, and goes on when there is room', () =>
   withSmallDisk(96, async (disk) => {
     const data = join(disk.path, 'db')
     const keys = await damagedDatabase(data)

@@ -34,7 +34,7 @@ function run(program: string): Promise<Ended> {
   const source = `import { open } from '${INDEX}'\nconst data = ${JSON.stringify(data)}\n${program}`
   return new Promise((resolve) => {
     const args = ['--input-type=module', '--eval', source]
-    const child = execFile(process.execPath, args, { env: ENV, timeout: 50_000 }, (_error, stdout, stderr) => {
+    const child = execFile(process.execPath, args, { env: ENV, timeout: 200_000 }, (_error, stdout, stderr) => {
       resolve({ code: child.exitCode, signal: child.signalCode, stdout, stderr })
     })
   })

@@ -54,7 +54,7 @@ async function readKey(server: MortalServer, key: string): Promise<string> {
 
 /** Until the work under this fence has begun. */
 async function working(server: MortalServer, fence: number | undefined): Promise<void> {
-  await expect.poll(() => readKey(server, 'work'), { timeout: 20_000 }).toBe(`${fence}`)
+  await expect.poll(() => readKey(server, 'work')).toBe(`${fence}`)
 }
 
 /** The fences under which the versions of `work` were committed, in the order of their commit_ts. */
@@ -115,7 +115,7 @@ test('no holder loses its lease by a kill of the server', () =>
       expect(lease).toMatchObject({ holder: 'holder', fence })
     }
     const versions = (await fencesOf(server)).length
-    await expect.poll(async () => (await fencesOf(server)).length, { timeout: 20_000 }).toBeGreaterThan(versions)
+    await expect.poll(async () => (await fencesOf(server)).length).toBeGreaterThan(versions)
     expect(new Set(await fencesOf(server))).toEqual(new Set([fence]))
     expect(holder.lost).toEqual([])
     expect(others.flatMap(({ held }) => held)).toEqual([])
