@@ -15,7 +15,5 @@ export default defineConfig({
     hookTimeout: 300_000,
     // Loading Google's client for each file takes longer than most tests.
     isolate: false,
-    // They wait for servers of their own, and for answers that come late.
-    maxWorkers: 2,
   },
 })
