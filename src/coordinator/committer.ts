@@ -4,11 +4,13 @@ import { isReserved } from '../bytes/reserved-keys.js'
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { CommitKind, Stages } from '../event-loop/stages.js'
-import type { PercolatorApi, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
+import type { PercolatorApi, PessimisticAction, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
+import { isAttachedKey } from '../percolator/codec/attached-key.js'
 import { writeConflict } from '../percolator/errors.js'
 import { type LeaseRider, primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { isAckRefused } from './ack-refused.js'
+import type { Attaches } from './attaches.js'
 import { Backoff } from './backoff.js'
 import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
@@ -43,6 +45,8 @@ export interface TransactionHome {
   readonly commitOptions: CommitOptions
   /** Absent: riders travel on a commit in one phase. */
   readonly rides?: Rides | undefined
+  /** Absent: whoever takes the prewrite does it. */
+  readonly attaches?: Attaches | undefined
   /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
 }
@@ -280,8 +284,7 @@ export class Committer {
             ...(grantedAt === undefined
               ? {}
               : {
-                  // Rows of riders are locked by nobody before.
-                  pessimisticActions: batch.map(({ key }) => (isReserved(key) ? 'constraint' : 'do')),
+                  pessimisticActions: batch.map(({ key }) => actionOf(key)),
                   forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
                 }),
             ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
@@ -471,6 +474,12 @@ export class Committer {
       await allOf(others, rollBack)
     }
   }
+}
+
+/** Rows of the server are locked by nobody before. The key that is attached is, so nobody has written its row since. */
+function actionOf(key: Uint8Array): PessimisticAction {
+  if (isAttachedKey(key)) return 'skip'
+  return isReserved(key) ? 'constraint' : 'do'
 }
 
 function hasLeasesOnly(riders: Riders | undefined): boolean {

@@ -1,5 +1,6 @@
 import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Attaches } from './attaches.js'
 import type { CommitOptions, TransactionHome } from './committer.js'
 import { LockResolver } from './lock-resolver.js'
 import type { Rides } from './ride.js'
@@ -30,6 +31,7 @@ export class Coordinator implements TransactionHome {
     readonly api: PercolatorApi,
     readonly commitOptions: CommitOptions = COMMIT_OPTIONS_DEFAULT,
     readonly rides?: Rides | undefined,
+    readonly attaches?: Attaches | undefined,
   ) {
     this.resolver = new LockResolver(api)
   }

@@ -8,6 +8,7 @@ import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../perco
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Attached } from './attaches.js'
 import { type CommitPlan, Committer, type TransactionHome } from './committer.js'
 import { mayRide, type Ride } from './ride.js'
 import { SnapshotReader } from './snapshot-reader.js'
@@ -80,6 +81,7 @@ export class Transaction {
   #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
   #ride: Ride | undefined
+  #attached: Attached | undefined
   #committer: Committer | undefined
   #committing: Promise<Timestamp> | undefined
 
@@ -365,6 +367,9 @@ export class Transaction {
       mutations = [...mutations, ...ride.mutations]
       riders = { leases: riders.leases, positions: riders.positions }
     }
+    const leases = riders?.leases ?? []
+    if (leases.length > 0)
+      this.#attached = await this.#home.attaches?.(mutations, leases).catch((error) => this.#refuse(error))
     const reads = this.#readSet(mutations)
     const ridersPrimary = riders && primaryOf(riders)
     const primary = this.#locks?.primary ?? mutations[0]?.key ?? (ridersPrimary && row ? row.key : ridersPrimary)
@@ -382,6 +387,7 @@ export class Transaction {
     const within = signalOf(eitherSignal(this.#options.signal, signal))
     if (within?.aborted) this.#refuse(within.reason)
     if (row !== undefined) mutations = [...mutations, row]
+    if (this.#attached !== undefined) mutations = [...mutations, ...this.#attached.rows]
     const plan: CommitPlan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,
@@ -413,6 +419,7 @@ export class Transaction {
       this.#state = error instanceof Undetermined ? { name: 'undetermined', committer } : { name: 'rolled_back' }
       throw this.#ride === undefined ? error : this.#ride.refusal(error)
     } finally {
+      this.#attached?.done()
       if (this.#locks !== undefined) this.#home.inBackground(this.#locks.end())
     }
   }
@@ -420,6 +427,7 @@ export class Transaction {
   /** Nothing was prewritten. */
   #refuse(error: unknown): never {
     this.#state = { name: 'rolled_back' }
+    this.#attached?.done()
     if (this.#locks !== undefined) this.#home.inBackground(this.#locks.release())
     throw error
   }

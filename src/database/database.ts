@@ -18,6 +18,7 @@ import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { ExpiredLocks } from '../gc/expired-locks.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
 import { type Pin, Pins } from '../gc/pins.js'
+import { AttachedKeys } from '../leases/attached-keys.js'
 import { Leases } from '../leases/leases.js'
 import type { ServerLeases } from '../leases/server-leases.js'
 import { SharedLeases } from '../leases/shared-leases.js'
@@ -213,8 +214,14 @@ export class Database {
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
-    const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.traits), observers.rides)
-    const ofLeases = { limits, coordinator, resolver: coordinator.resolver, onError: onLeaseFailure }
+    const coordinator: Coordinator = new Coordinator(
+      store,
+      commitOptionsOf(store.traits),
+      observers.rides,
+      (...asked) => keys.attach(...asked),
+    )
+    const keys = new AttachedKeys(store, coordinator)
+    const ofLeases = { limits, keys, onError: onLeaseFailure }
     const leases =
       shared === undefined
         ? await Leases.open(store, ofLeases)
@@ -295,7 +302,7 @@ export class Database {
 
   /** The Percolator call `prewrite`, which a store that cannot commit in one phase leaves to a coordinator where there are riders. */
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
-    return ridingPrewrite(this.coordinator, request) ?? this.store.prewrite(request)
+    return ridingPrewrite(this.coordinator, request)
   }
 
   /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */

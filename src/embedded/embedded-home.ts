@@ -32,7 +32,7 @@ export class EmbeddedHome implements DbHome {
     this.changes = database.changes
     this.leases = database.leases
     this.autocommit = new EmbeddedAutocommit(database, limits)
-    this.coordinator = new EmbeddedCoordinator(new LimitedApi(database.store, limits), database.store.traits)
+    this.coordinator = new EmbeddedCoordinator(new LimitedApi(database, limits), database.store.traits)
   }
 
   readonly during = async <T>(call: () => Promise<T>): Promise<T> => {

@@ -1,4 +1,5 @@
 import { requireKey, requireValue } from '../bytes/byte-limits.js'
+import type { Database } from '../database/database.js'
 import type { Limits } from '../limits.js'
 import type * as api from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
@@ -8,10 +9,12 @@ export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
 /** Refuses keys and values over their limits. Over HTTP the routes do that. */
 export class LimitedApi implements api.PercolatorApi {
   readonly #api: api.PercolatorApi
+  readonly #prewrite: Database['prewrite']
   readonly #limits: PairLimits
 
-  constructor(within: api.PercolatorApi, limits: PairLimits) {
-    this.#api = within
+  constructor(database: Pick<Database, 'store' | 'prewrite'>, limits: PairLimits) {
+    this.#api = database.store
+    this.#prewrite = (request) => database.prewrite(request)
     this.#limits = limits
   }
 
@@ -29,7 +32,7 @@ export class LimitedApi implements api.PercolatorApi {
       requireKey(key, 'key', this.#limits.keyBytesMax)
       if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
     }
-    return this.#api.prewrite(request)
+    return this.#prewrite(request)
   }
 
   async #checked<T>(keys: readonly Uint8Array[], call: () => Promise<T>): Promise<T> {

@@ -2,15 +2,12 @@ import { OwnedNames } from '../access/shares.js'
 import { MinHeap } from '../bytes/min-heap.js'
 import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { Backoff } from '../coordinator/backoff.js'
-import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
-import type { Attachments } from '../store/attachments.js'
 import type { Store } from '../store/store.js'
 import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
-import { KeyDeletion } from './key-deletion.js'
 import {
   closing,
   heldByAnother,
@@ -37,7 +34,7 @@ import { Slot, type SlotCounts, type Try } from './slot.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
-/** `ttlMs` of a lease that was released while keys of it were locked, in its record too. */
+/** `ttlMs` in the record of a lease that is over, and whose keys may have to be deleted. */
 const RELEASED = 0
 /**
  * A restart adds this to the terms, for clients that find the server again with a back-off. A lease then ends no later than a TTL and
@@ -58,11 +55,6 @@ const ENDING_MAX = 64
 /** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
 const LOOK_MS_MAX = 1000
 
-export interface OwnLeasesOptions extends LeasesOptions {
-  /** For locks on keys that end with a lease. */
-  readonly resolver: Pick<Resolver, 'resolving' | 'resolve'>
-}
-
 /**
  * Leases: at most one holder per name, for a time that it renews, under a fence. Grants, releases and other TTLs are on disk before they are
  * answered. Renewals are in memory, and a restart counts as a renewal of every lease, so that no holder loses one by a crash.
@@ -71,8 +63,7 @@ export interface OwnLeasesOptions extends LeasesOptions {
  */
 export class Leases implements ServerLeases {
   readonly #store: Store
-  readonly #attachments: Attachments
-  readonly #options: OwnLeasesOptions
+  readonly #options: LeasesOptions
   readonly #slots = new SortedMap<Slot>()
   readonly #owned: OwnedNames
   /** Those whose terms run. */
@@ -85,7 +76,6 @@ export class Leases implements ServerLeases {
   /** Free ones whose keys have to be deleted. */
   readonly #toEnd = new MinHeap<Try>()
   readonly #stop = new AbortController()
-  readonly #deletion: KeyDeletion
   /** Never reject. */
   readonly #ending = new Set<Promise<void>>()
   #removesAtMs = 0
@@ -97,30 +87,32 @@ export class Leases implements ServerLeases {
   #looksOn = false
   #isClosed = false
 
-  private constructor(store: Store, attachments: Attachments, options: OwnLeasesOptions) {
+  private constructor(store: Store, options: LeasesOptions) {
     this.#store = store
-    this.#attachments = attachments
     this.#options = options
     this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#slots.has(name))
-    this.#deletion = new KeyDeletion(store, attachments, options.resolver, this.#stop.signal)
-    store.leases.listen({ fenceOf: (name) => this.#fenceOf(this.#slots.get(name)) })
+    store.leases.listen({
+      fenceOf: (name) => this.#fenceOf(this.#slots.get(name)),
+      attaches: ({ lease, fence }) => {
+        const slot = this.#slots.get(lease)
+        if (slot?.lease?.fence === fence) slot.hasKeys = true
+      },
+    })
   }
 
   /** Call this before anything is committed: until then every lease counts as free. */
-  static async open(store: Store, options: OwnLeasesOptions): Promise<Leases> {
-    const { attachments } = store
-    if (attachments === undefined) throw new Error(`several servers grant the leases of the store ${store.name}`)
-    const leases = new Leases(store, attachments, options)
-    const orphans = new Set(store.upkeep.restoring === undefined ? await attachments.load() : [])
+  static async open(store: Store, options: LeasesOptions): Promise<Leases> {
+    const leases = new Leases(store, options)
+    const orphans = new Set(store.upkeep.restoring === undefined ? await options.keys.fences() : [])
     for (const [record, value] of await store.system.list(LEASES)) {
       const slot = leases.#open(record.slice(LEASES.length))
       const lease = decodeLease(value)
-      orphans.delete(lease.fence)
+      slot.hasKeys = orphans.delete(lease.fence)
       if (lease.ttlMs === RELEASED) leases.#wasReleased(slot, lease)
       else leases.#became(slot, lease, RESTART_MS)
     }
     // A repair may have lost the record of a lease.
-    for (const fence of orphans) leases.#inBackground(leases.#deletion.finish(fence))
+    for (const fence of orphans) leases.#finish(fence)
     leases.#schedule()
     return leases
   }
@@ -248,7 +240,7 @@ export class Leases implements ServerLeases {
 
   /** The keys of the last grant come first. @returns false: the request has to wait for their end. */
   #isRefused(slot: Slot, ended: StoredLease, { reject }: Asking, isOver: boolean): boolean {
-    if (this.#store.time.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended.fence))
+    if (this.#store.time.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended))
     else if (isOver) {
       reject(keysAreLocked(slot.name, ended.holder, physicalMs(this.#store.now())))
       return true
@@ -331,9 +323,10 @@ export class Leases implements ServerLeases {
   #free(slot: Slot, end: 'released' | 'ranOut' = 'ranOut'): void {
     if (slot.lease !== undefined) {
       this.#counts[end]++
-      if (this.#attachments.has(slot.lease.fence)) slot.ended = slot.lease
+      if (slot.hasKeys) slot.ended = slot.lease
     }
     slot.lease = undefined
+    slot.hasKeys = false
     this.#byEnd.delete(slot)
   }
 
@@ -368,6 +361,7 @@ export class Leases implements ServerLeases {
     slot.hasRecord = true // Perhaps so if this fails.
     slot.storedTtlMs = undefined
     await this.#store.system.write([{ name: `${LEASES}${slot.name}`, value: encodeLease(lease) }])
+    slot.storedTtlMs = lease.ttlMs
   }
 
   /** Removes the records of free leases. Until it is done nobody is granted them. */
@@ -387,9 +381,8 @@ export class Leases implements ServerLeases {
     const { fence } = ended
     const untilMs = performance.now() + KEYS_LOCKED_MS
     const backoff = new Backoff()
-    slot.ended = { ...ended, ttlMs: RELEASED }
     for (;;) {
-      await (slot.writing ?? this.#tryToEnd(slot, fence)) // One try is enough for all who wait for it.
+      await (slot.writing ?? this.#tryToEnd(slot, ended)) // One try is enough for all who wait for it.
       if (slot.ended?.fence !== fence) return true
       const leftMs = this.#isClosed ? 0 : untilMs - performance.now()
       if (leftMs > 0) await backoff.wait(leftMs, this.#stop.signal).catch(() => {})
@@ -398,21 +391,17 @@ export class Leases implements ServerLeases {
   }
 
   /**
-   * Deletes the keys that are attached to a grant which is over, and its record with them. Where other transactions have locked one, it
-   * changes nothing and waits for nobody: `Slot.ended` stays.
+   * Deletes the keys that are attached to a grant which is over. Before that its record says so: after a restart nobody must hold a lease that has
+   * lost its keys. Where other transactions have locked one, it changes nothing and waits for nobody: `Slot.ended` stays.
    */
-  #tryToEnd(slot: Slot, fence: Timestamp): Promise<void> {
+  #tryToEnd(slot: Slot, ended: StoredLease): Promise<void> {
     this.#toEnd.delete(slot.nextTry)
     return this.#writing([slot], async () => {
       try {
-        const record = { name: `${LEASES}${slot.name}`, value: undefined } as const
-        const tried = await this.#deletion.try(fence, [record], slot.lockedKey)
+        if (slot.storedTtlMs !== RELEASED) await this.#record(slot, { ...ended, ttlMs: RELEASED })
+        const tried = await this.#options.keys.end(ended.fence, slot.lockedKey)
         slot.lockedKey = tried.isDone ? undefined : tried.lockedKey
         if (tried.isDone) slot.hasEnded()
-        else if (slot.ended?.ttlMs === RELEASED && slot.storedTtlMs !== RELEASED) {
-          await this.#record(slot, slot.ended)
-          slot.storedTtlMs = RELEASED
-        }
       } finally {
         if (slot.ended !== undefined) {
           slot.endsAgainMs = Math.min(END_AGAIN_MS_MAX, Math.max(END_AGAIN_MS_FIRST, 2 * slot.endsAgainMs))
@@ -420,6 +409,10 @@ export class Leases implements ServerLeases {
         }
       }
     })
+  }
+
+  #finish(fence: Timestamp): void {
+    this.#inBackground(this.#options.keys.finish(fence, Number.POSITIVE_INFINITY, this.#stop.signal))
   }
 
   #inBackground(work: Promise<unknown>): void {
@@ -439,7 +432,8 @@ export class Leases implements ServerLeases {
   #wasReleased(slot: Slot, lease: StoredLease): void {
     slot.hasRecord = true
     slot.storedTtlMs = lease.ttlMs
-    if (this.#attachments.has(lease.fence)) slot.ended = lease
+    if (slot.hasKeys) slot.ended = lease
+    slot.hasKeys = false
     this.#advance(slot)
   }
 
@@ -527,7 +521,7 @@ export class Leases implements ServerLeases {
       if (first === undefined || first.rank > nowMs) return
       const { slot } = first
       this.#toEnd.delete(first)
-      if (slot.ended !== undefined) this.#inBackground(this.#tryToEnd(slot, slot.ended.fence))
+      if (slot.ended !== undefined) this.#inBackground(this.#tryToEnd(slot, slot.ended))
     }
   }
 

@@ -1,5 +1,6 @@
 import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import type { Limits } from '../limits.js'
+import type { AttachedKeys } from './attached-keys.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from './rules/leases-api.js'
 
 /** Requests of all leases that wait in one process. */
@@ -10,6 +11,8 @@ export const KEYS_LOCKED_MS = 3000
 export const ANSWERED_TOGETHER_MAX = 100
 
 export interface LeasesOptions {
+  /** Deletes those that are attached to a grant which is over. */
+  readonly keys: Pick<AttachedKeys, 'fences' | 'end' | 'finish'>
   readonly limits: Pick<Limits, 'leasesMax'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void

@@ -1,13 +1,11 @@
 import { OwnedNames } from '../access/shares.js'
 import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import { Backoff } from '../coordinator/backoff.js'
-import type { Coordinator } from '../coordinator/coordinator.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
 import type { LeaseRider } from '../percolator/riders.js'
 import type { SharedParts, Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
-import { EndedKeys } from './ended-keys.js'
 import { judgePut } from './judge-put.js'
 import { LeaseRecords, type SeenLease } from './lease-records.js'
 import {
@@ -44,8 +42,6 @@ const WALK_MS_WITH_KEYS = 1500
 const WALK_MS = 10_000
 /** Where there are more leases, walks are rarer in proportion. */
 const WALK_LEASES = 1000
-/** In this many walks one looks for keys that are attached to grants without a record. */
-const WALKS_TO_ORPHANS = 30
 /** Leases that a walk ends at the same time. */
 const ENDED_TOGETHER = 8
 /** Whoever has made a free record grants the lease by it, or has died by then. */
@@ -57,7 +53,6 @@ const COUNT_AGAIN_MS = 1000
 const LEASE_NAMES = /^[A-Za-z0-9._/-]*$/
 
 export interface SharedLeasesOptions extends LeasesOptions {
-  readonly coordinator: Pick<Coordinator, 'begin'>
   /** Goes over all leases from time to time, and ends those that nobody asks for. */
   readonly walks: boolean
 }
@@ -75,10 +70,8 @@ interface Look extends SeenLease {
  */
 export class SharedLeases implements ServerLeases {
   readonly #store: Store
-  readonly #shared: SharedParts
   readonly #options: SharedLeasesOptions
   readonly #records: LeaseRecords
-  readonly #keys: EndedKeys
   /** Those that requests wait for. */
   readonly #waited = new Map<string, WaitedLease>()
   readonly #waiting = new WaitingHolders()
@@ -93,26 +86,21 @@ export class SharedLeases implements ServerLeases {
   #timer: NodeJS.Timeout | undefined
   #timerAtMs = 0
   #walkTimer: NodeJS.Timeout | undefined
-  #walks = 0
   /** Never rejects. */
   #walking: Promise<void> | undefined
   #isClosed = false
 
   constructor(store: Store, shared: SharedParts, options: SharedLeasesOptions) {
     this.#store = store
-    this.#shared = shared
     this.#options = options
     this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#names.has(name))
     this.#records = new LeaseRecords(store.system, shared.records)
-    this.#keys = new EndedKeys(store, options.coordinator)
     store.leases.listen({
       fenceOf: () => {
         throw new Error('leases of several servers have to be read')
       },
-      shared: {
-        fencesAt: (names, ts) => this.#fencesAt(names, ts),
-        attaches: (rider) => this.#attaches(rider),
-      },
+      attaches: (rider) => this.#attaches(rider),
+      shared: { fencesAt: (names, ts) => this.#fencesAt(names, ts) },
     })
     if (options.walks) this.#walkIn(WALK_MS_WITH_KEYS)
   }
@@ -403,7 +391,7 @@ export class SharedLeases implements ServerLeases {
       this.#found.held--
       this.#found.ending++
     }
-    if (!(await this.#keys.end(lease.fence))) return false
+    if (!(await this.#options.keys.end(lease.fence)).isDone) return false
     this.#attaching.delete(lease.fence)
     if (await this.#records.swap(name, ending, undefined)) {
       // Else somebody else has done so.
@@ -470,9 +458,6 @@ export class SharedLeases implements ServerLeases {
 
   /** @returns when to do so again. */
   async #endAll(): Promise<number> {
-    const isForOrphans = this.#walks++ % WALKS_TO_ORPHANS === 0
-    // Before the records: a grant has its record before keys are attached to it.
-    const orphans = new Set(isForOrphans ? await this.#shared.attachedFences() : [])
     const nowTs = await this.#now()
     const records = await this.#records.list('')
     this.#count(records, nowTs)
@@ -481,7 +466,6 @@ export class SharedLeases implements ServerLeases {
     for (const [name, seen] of records) {
       const { lease } = seen
       hasKeys ||= hasKeysToEnd(lease)
-      orphans.delete(lease?.fence ?? 0)
       const isStale = lease?.state !== 'free' || lease.endsTs + timestampFromMs(FREE_MS_MAX) < nowTs
       if (heldAt(lease, nowTs) === undefined && isStale) over.push([name, seen])
     }
@@ -492,7 +476,6 @@ export class SharedLeases implements ServerLeases {
       for (let one = left.pop(); one !== undefined && !this.#isClosed; one = left.pop()) await this.#end(...one)
     }
     await Promise.all(Array.from({ length: ENDED_TOGETHER }, end))
-    for (const fence of orphans) if (!this.#isClosed) await this.#keys.end(fence)
     return (hasKeys ? WALK_MS_WITH_KEYS : WALK_MS) * Math.max(1, records.size / WALK_LEASES)
   }
 

@@ -21,6 +21,8 @@ export class Slot implements Ranked {
   endsAgainAtMs = Number.NEGATIVE_INFINITY
   endsAgainMs = 0
   readonly nextTry = new Try(this)
+  /** Keys may be attached to `lease`. */
+  hasKeys = false
   /** A record of it may stand on disk. */
   hasRecord = false
   /** `ttlMs` of that record; undefined: not known. */
@@ -43,12 +45,11 @@ export class Slot implements Ranked {
     this.#ended = lease
   }
 
-  /** The keys of the last grant are deleted, and its record with them. */
+  /** The keys of the last grant are deleted. */
   hasEnded(): void {
     this.ended = undefined
     this.endsAgainAtMs = Number.NEGATIVE_INFINITY
     this.endsAgainMs = 0
-    this.hasRecord = false
   }
 }
 

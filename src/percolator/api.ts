@@ -61,8 +61,10 @@ export type GetAnswer =
 export interface BatchGetRequest {
   readonly keys: readonly Uint8Array[]
   readonly ts?: Timestamp | undefined
+  /** In process only. */
+  readonly keyOnly?: boolean | undefined
 }
-/** `value` is absent in a scan with `keyOnly`. */
+/** `value` is absent in a read with `keyOnly`. */
 export interface Pair {
   readonly key: Uint8Array
   readonly value?: Uint8Array
@@ -87,6 +89,8 @@ export interface ScanRequest extends KeyRange {
   readonly keyOnly?: boolean | undefined
   /** In process only: end with the pair that reaches this many bytes of keys and values. */
   readonly bytesMax?: number | undefined
+  /** In process only: a range of reserved keys. Other ranges have none of them. */
+  readonly isOfServer?: boolean | undefined
 }
 
 /** A request that may touch a transaction's locks. */
@@ -119,8 +123,6 @@ export interface PrewriteMutation {
   readonly leaseFence?: Timestamp | undefined
   /** Of a put: the version that it replaces stays attached to its lease, if it is. `leaseFence` does not go with it. */
   readonly keepsLease?: boolean | undefined
-  /** In process only, of a delete: nothing is written unless the present version is attached to the lease of this fence. */
-  readonly attachedTo?: Timestamp | undefined
   readonly assertion?: Assertion | undefined
 }
 

@@ -7,6 +7,11 @@ import type { Timestamp } from '../timestamp.js'
 export interface LeaseHolders {
   /** The fence in force at this moment; 0: the lease is free. Must not throw. */
   fenceOf(name: string): Timestamp
+  /**
+   * From now on the end of this grant looks for keys.
+   * @throws KvError `precondition_failed` if it is over, where the lease is not judged in one turn with the commit.
+   */
+  attaches(rider: LeaseRider): void | Promise<void>
   /** Only where other servers grant leases too. */
   readonly shared?: SharedHolders
 }
@@ -19,13 +24,11 @@ interface SharedHolders {
    * @returns the fence of each lease that is in force at `ts`; 0: it is free.
    */
   fencesAt(names: readonly string[], ts?: Timestamp): Promise<ReadonlyMap<string, Timestamp>>
-  /** From now on the end of this grant looks for keys. @throws KvError `precondition_failed` if it is over. */
-  attaches(rider: LeaseRider): Promise<void>
 }
 
 /** The leases by which transactions are judged. The store keeps none itself: it asks whoever grants them. */
 export class HeldLeases {
-  #holders: LeaseHolders = { fenceOf: () => 0 }
+  #holders: LeaseHolders = { fenceOf: () => 0, attaches: () => {} }
 
   /** There is one listener at most. Without one every lease is free. */
   listen(holders: LeaseHolders): void {
@@ -58,8 +61,8 @@ export class HeldLeases {
     if (lost.length > 0) throw leaseLost(lost)
   }
 
-  /** See `SharedHolders.attaches`. */
+  /** See `LeaseHolders.attaches`. */
   async attaches(rider: LeaseRider): Promise<void> {
-    await this.#holders.shared?.attaches(rider)
+    await this.#holders.attaches(rider)
   }
 }

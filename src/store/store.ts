@@ -13,7 +13,6 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
-import type { Attachments } from './attachments.js'
 import type { Cells } from './cells.js'
 import type { ChangeLog, KeyWatcher } from './change-log.js'
 import type { Claim } from './claim.js'
@@ -21,7 +20,7 @@ import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
 import type { Pace } from './pace.js'
 import type { SharedCells } from './shared-cells.js'
-import type { Beside, SharedRecords, SystemRecords } from './system-records.js'
+import type { SharedRecords, SystemRecords } from './system-records.js'
 import type { TimeSource } from './time-source.js'
 
 /** The backup that is being restored. */
@@ -219,13 +218,6 @@ export interface Store extends PercolatorApi {
   watchKeys(watcher: KeyWatcher): () => void
 
   /**
-   * @param beside makes system records from the answer. They are written in the same atomic batch as the mutations, and
-   *   also when the mutations turn out to be done already. It runs in the turn of the event loop that decides, perhaps
-   *   more than once. If it throws, nothing is written.
-   */
-  prewrite(request: PrewriteRequest, beside?: Beside): Promise<PrewriteAnswer>
-
-  /**
    * Runs `body` while no other request of this process changes any of the keys or holds any of the names. With
    * one-phase commit, `body` may call only reads and the given `prewrite`: other calls take the same latches and would
    * deadlock. Without one-phase commit it may call everything.
@@ -264,9 +256,6 @@ export interface Store extends PercolatorApi {
   /** Leases, by which transactions are judged. */
   readonly leases: HeldLeases
 
-  /** Keys that end with leases. undefined where several servers attach keys. */
-  readonly attachments: Attachments | undefined
-
   /** Records of the server itself. */
   readonly system: SystemRecords
 
@@ -285,8 +274,6 @@ export interface SharedParts {
   /** Observers work by it. Of `Store.cells` only names and ranges are used then. */
   readonly cells: SharedCells
   readonly records: SharedRecords
-  /** @returns the fences of all grants to which keys may be attached. */
-  attachedFences(): Promise<readonly Timestamp[]>
 }
 
 /** A store that one process has to itself lacks nothing. */
@@ -294,5 +281,4 @@ export interface CompleteStore extends Store {
   readonly locks: StandingLocks
   readonly files: StoreFiles
   readonly log: ChangeLog
-  readonly attachments: Attachments
 }

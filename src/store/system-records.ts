@@ -1,22 +1,8 @@
-import type { PrewriteAnswer } from '../percolator/api.js'
-
 /** Each kind has a row in docs/storage-format.md. */
-export type SystemKind =
-  | 'pin'
-  | 'consumer'
-  | 'observer'
-  | 'notify'
-  | 'ack'
-  | 'failure'
-  | 'expiry'
-  | 'lease'
-  | 'attached'
+export type SystemKind = 'pin' | 'consumer' | 'observer' | 'notify' | 'ack' | 'failure' | 'expiry' | 'lease'
 
 /** The part after the slash has one character per byte, as `keyText` makes it. */
 export type SystemName = `${SystemKind}/${string}`
-
-/** Makes the system records that a prewrite writes in the batch of its mutations: see `Store.prewrite`. */
-export type Beside = (answer: PrewriteAnswer) => readonly SystemWrite[]
 
 export interface SystemWrite {
   readonly name: SystemName
@@ -32,7 +18,7 @@ export function claimOf(name: string): string {
 /**
  * Records of the server itself. They have no versions, and no call for keys, ranges or prefixes reaches them.
  *
- * `Store.prewrite` can write them together with data. A write that depends on the present record must read it while the
+ * A write that depends on the present record must read it while the
  * name is held, by `hold` or by a `Claim`.
  */
 export interface SystemRecords {

@@ -50,9 +50,9 @@ export class OneShots {
     this.#home = home
     this.#isOnePhase = store.traits.onePhaseCommit
     this.#oneTurn = new OneTurn(store, outcomes)
-    const { api, commitOptions, inBackground, rides } = home
+    const { api, commitOptions, inBackground, rides, attaches } = home
     const resolver = withoutResolving(home.resolver, this.#isOnePhase)
-    this.#tryHome = { api, commitOptions, inBackground, resolver, rides }
+    this.#tryHome = { api, commitOptions, inBackground, resolver, rides, attaches }
   }
 
   /**

@@ -1,11 +1,10 @@
 import { Shares } from '../access/shares.js'
-import { isReserved } from '../bytes/reserved-keys.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
 import { type LateSignal, requireWanted, signalOf } from '../event-loop/late-signal.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
-import { OUTCOMES, outcomeKey } from '../percolator/codec/outcome-key.js'
+import { isOutcomeKey, OUTCOMES, outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { Store } from '../store/store.js'
 import { encodeOutcome, type Idempotency, isOutcomeExpired, type Once, replay } from './idempotency.js'
 import { isLongerThan } from './outcome-length.js'
@@ -145,6 +144,6 @@ export class Outcomes {
 export function refuseRunning(error: unknown): never {
   if (!isKvError(error, 'key_locked')) throw error
   const { lock, locks = [] } = error.fields
-  if (![lock, ...locks].some((one) => one !== undefined && isReserved(one.key))) throw error
+  if (![lock, ...locks].some((one) => one !== undefined && isOutcomeKey(one.key))) throw error
   throw new KvError('overloaded', 'the first request with this Idempotency-Key is still running', {})
 }

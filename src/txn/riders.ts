@@ -1,13 +1,13 @@
 import { keyText } from '../bytes/key-text.js'
+import { attachedKey } from '../percolator/codec/attached-key.js'
 import type { Riders } from '../percolator/riders.js'
-import { attachedPrefix } from '../store/attached-names.js'
 import { nameOfConsumer } from '../store/consumers.js'
 import type { HeldLeases } from '../store/held-leases.js'
 import { claimOf } from '../store/system-records.js'
 import type { Op } from './op.js'
 
 /**
- * The texts of a `Claim` for what the riders change: the rows of cells, and the records of consumers and of the keys that `ops` attach to leases.
+ * The texts of a `Claim` for what the riders change: the rows of cells and of the keys that `ops` attach to leases, and the records of consumers.
  * A transaction claims them as it does the keys that it writes.
  */
 export function* riderClaims(
@@ -18,8 +18,11 @@ export function* riderClaims(
   for (const { keys } of notify) for (const key of keys) yield keyText(key)
   for (const { consumer } of positions) yield claimOf(nameOfConsumer(consumer))
   if (leases.length === 0) return
-  const attachedTo = new Set(ops.map((op) => ('lease' in op ? op.lease : undefined)))
-  for (const { lease, fence } of leases) if (attachedTo.has(lease)) yield claimOf(attachedPrefix(fence))
+  const fences = new Map(leases.map(({ lease, fence }) => [lease, fence]))
+  for (const op of ops) {
+    const fence = 'lease' in op && op.lease !== undefined ? fences.get(op.lease) : undefined
+    if (fence !== undefined && 'key' in op) yield keyText(attachedKey(fence, op.key))
+  }
 }
 
 export function riderCount({ acks = [], notify = [], positions = [], leases = [] }: Riders): number {

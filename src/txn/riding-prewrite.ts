@@ -9,17 +9,28 @@ import { sameKey } from '../percolator/row.js'
 import type { Timestamp } from '../timestamp.js'
 
 /**
- * Commits the transaction of a prewrite with acknowledgements or notifications, which commits with this request or not at all, in a
- * store that needs two phases for it.
- * @returns undefined when the store itself takes the request.
+ * A prewrite of a client that coordinates its transaction itself. With acknowledgements or notifications, in a store that needs two phases for
+ * them, this process commits the transaction, with this request or not at all. Rows of keys that are attached to leases go with them.
  * @throws as `Transaction.commit`.
  */
-export function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> | undefined {
-  const { rides } = home
-  const { riders } = request
-  if (rides === undefined || riders === undefined || !mayRide(riders)) return undefined
-  if (!request.tryOnePc || request.maxCommitTs) throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
-  return commitRiding(home, rides, request, riders)
+export async function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> {
+  const { rides, api, attaches, commitOptions } = home
+  const { riders, mutations, pessimisticActions } = request
+  if (riders === undefined) return api.prewrite(request)
+  const isRiding = rides !== undefined && mayRide(riders)
+  if (isRiding && (!request.tryOnePc || request.maxCommitTs))
+    throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
+  const { leases = [] } = riders
+  const isTaken = commitOptions.onePhase || isRiding // Else the store refuses it.
+  const attached = leases.length > 0 && isTaken ? await attaches?.(mutations, leases) : undefined
+  const rows = attached?.rows ?? []
+  const actions = pessimisticActions && [...pessimisticActions, ...rows.map(() => 'skip' as const)]
+  const whole = { ...request, mutations: [...mutations, ...rows], pessimisticActions: actions }
+  try {
+    return await (isRiding ? commitRiding(home, rides, whole, riders) : api.prewrite(whole))
+  } finally {
+    attached?.done()
+  }
 }
 
 async function commitRiding(

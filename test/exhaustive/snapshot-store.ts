@@ -9,7 +9,6 @@ import type { Lock } from '../../src/percolator/lock.js'
 import { lockInfo } from '../../src/percolator/lock-info.js'
 import { endsHistory, type HistoryDepth, type Mutation, type RowView } from '../../src/percolator/row.js'
 import { isData, type WriteRecord } from '../../src/percolator/write.js'
-import { AttachedKeys } from '../../src/store/attached-keys.js'
 import { lockingDepthTs, lockKeys } from '../../src/store/calls/lock-keys.js'
 import type { Change, RecordReads, RowAccess } from '../../src/store/calls/row-access.js'
 import { WriteCalls } from '../../src/store/calls/write-calls.js'
@@ -51,7 +50,6 @@ function indexOf(key: Uint8Array): number {
 
 const METERS = new StoreMeters()
 const OBSERVED = new Observed()
-const ATTACHED = new AttachedKeys()
 const NO_RECORDS: RecordReads = {
   isSettled: true,
   now: () => undefined,
@@ -76,7 +74,6 @@ export class SnapshotStore implements RowAccess {
   readonly shortValueBytesMax = 0
   readonly observed = OBSERVED
   readonly leases = new HeldLeases()
-  readonly attached = ATTACHED
   readonly meters = METERS
   readonly records = NO_RECORDS
   readonly isWrittenAhead = false

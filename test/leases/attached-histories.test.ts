@@ -1,11 +1,12 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import { keyText } from '../../src/bytes/key-text.js'
 import { isKvError } from '../../src/errors/kv-error.js'
-import { attachedName } from '../../src/store/attached-names.js'
+import { attachedKey } from '../../src/percolator/codec/attached-key.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Op } from '../../src/txn/op.js'
 import { turn, utf8 } from '../store/support.js'
-import { Attaching } from './attaching.js'
+import { Attaching, attachedRows } from './attaching.js'
 
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 40)
 const MINUTE = 60_000
@@ -167,14 +168,14 @@ class Run {
     this.model.keys = after ?? this.model.keys
   }
 
-  /** The store has the keys of the model, attached as there, and the records of those that are attached. */
+  /** The store has the keys of the model, attached as there, and the rows of those that are attached. */
   async compare(): Promise<void> {
     const { attaching, model } = this
     expect(await attaching.keys()).toEqual([...model.keys.keys()].sort())
-    const records = await attaching.database.store.system.list('attached/')
+    const rows = await attachedRows(attaching.database.store)
     for (const [key, fence] of model.keys) {
       expect(await attaching.fenceOf(key), key).toBe(fence === 0 ? undefined : fence)
-      if (fence !== 0) expect(records.has(attachedName(fence, utf8(key)))).toBe(true)
+      if (fence !== 0) expect(rows.has(keyText(attachedKey(fence, utf8(key))))).toBe(true)
     }
   }
 

@@ -1,5 +1,6 @@
 import { describe, expect, test, vi } from 'vitest'
 import { ATTACHED_MAX } from '../../src/limits.js'
+import { META } from '../../src/store/leveldb/records/keyspace.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Op } from '../../src/txn/op.js'
 import { codeOf, failureOf, prewriteOf, put, TappedEngine, turn, utf8 } from '../store/support.js'
@@ -25,7 +26,7 @@ test('a release deletes the attached keys in one transaction, and leaves the oth
   expect(await deletedAt(attaching, '1')).toBeGreaterThan(a)
   expect(await deletedAt(attaching, '2')).toBe(await deletedAt(attaching, '1'))
   expect(await deletedAt(attaching, '3')).toBe(await deletedAt(attaching, '1'))
-  expect(await attaching.records()).toBe(1)
+  expect(await attaching.rows()).toBe(1)
   expect(await attaching.grant('a')).toBeGreaterThan(await deletedAt(attaching, '1'))
 })
 
@@ -42,7 +43,7 @@ test('so does the end of its term, before the next grant', async () => {
   await attaching.attach('2', 'a', next)
   attaching.pass(1000)
   await expect.poll(() => attaching.keys()).toEqual([]) // Nobody asks for the lease.
-  await expect.poll(() => attaching.records()).toBe(0)
+  await expect.poll(() => attaching.rows()).toBe(0)
 })
 
 test('a renewal writes no version', async () => {
@@ -146,7 +147,7 @@ test('a lease that the transaction does not check is refused, and an open transa
   await transactions.commit(txn, undefined, { leases: [{ lease: 'a', fence }] })
   expect(await attaching.fenceOf('1')).toBe(fence)
   const raw = async (rest: object) =>
-    codeOf(store.prewrite(prewriteOf(await store.tso(1), [{ ...put('2'), leaseFence: fence }], rest)))
+    codeOf(attaching.database.prewrite(prewriteOf(await store.tso(1), [{ ...put('2'), leaseFence: fence }], rest)))
   expect(await raw({})).toBe('invalid_argument')
   expect(await raw({ tryOnePc: true })).toBe('invalid_argument')
   const riders = { leases: [{ lease: 'a', fence: fence - 1 }] }
@@ -179,7 +180,7 @@ test('keys that are locked are deleted as soon as they are not, and before the n
   const { fence: next } = await granted
   expect(await attaching.keys()).toEqual(['2']) // Its last version is not attached.
   expect(next).toBeGreaterThan(await deletedAt(attaching, '1'))
-  expect(await attaching.records()).toBe(0)
+  expect(await attaching.rows()).toBe(0)
 })
 
 test('locked keys cost one look at a time, whoever waits for them, and nobody waits for longer than asked', {
@@ -192,16 +193,14 @@ test('locked keys cost one look at a time, whoever waits for them, and nobody wa
   for (const key of ['1', '2']) await attaching.attach(key, 'a', fence)
   const startTs = await store.tso(1)
   await store.prewrite(prewriteOf(startTs, [put('2', 'later')], { lockTtl: MINUTE }))
-  const { attachments } = store
-  if (attachments === undefined) throw new Error('the store attaches no keys')
-  const end = vi.spyOn(attachments, 'end')
+  const exclusive = vi.spyOn(store, 'exclusive')
   const answers: unknown[] = []
   const removing = Array.from({ length: 5 }, async () => answers.push(await leases.remove('a', 'me', fence)))
   expect(await codeOf(attaching.grant('a'))).toBe('lease_held')
   expect(answers).toEqual([])
   await Promise.all(removing)
   expect(answers).toEqual(Array(5).fill({ deleting: true }))
-  expect(end).toHaveBeenCalledTimes(1)
+  expect(exclusive).toHaveBeenCalledTimes(1)
   await store.rollback({ keys: [utf8('2')], startTs })
   expect(await leases.remove('a', 'me', fence)).toEqual({ deleting: false })
   expect(await attaching.keys()).toEqual([])
@@ -244,7 +243,7 @@ test(`a lease has ${ATTACHED_MAX} keys at most`, { tags: ['long'], timeout: 30_0
   expect(await codeOf(attaching.run(ops(7, 8), checked))).toBe('invalid_argument')
   await attaching.database.leases.remove('a', 'me', fence)
   expect(await attaching.keys()).toEqual(['k7'])
-  expect(await attaching.records()).toBe(0)
+  expect(await attaching.rows()).toBe(0)
 })
 
 test('an expired, a collected and a removed key leave nothing behind', async () => {
@@ -261,7 +260,7 @@ test('an expired, a collected and a removed key leave nothing behind', async () 
   await attaching.database.collect({ safePoint: store.time.clock() })
   expect(await attaching.keys()).toEqual([])
   await attaching.database.leases.remove('a', 'me', fence)
-  expect(await attaching.records()).toBe(0)
+  expect(await attaching.rows()).toBe(0)
   expect(attaching.errors).toEqual([])
 })
 
@@ -291,7 +290,7 @@ describe('over a restart', () => {
     await attaching.restart()
     attaching.pass(1000 + 2000)
     await expect.poll(() => attaching.keys()).toEqual([])
-    await expect.poll(() => attaching.records()).toBe(0)
+    await expect.poll(() => attaching.rows()).toBe(0)
   })
 
   test('the keys are counted by look-ups, without an iterator for each', async () => {
@@ -336,7 +335,7 @@ describe('over a restart', () => {
     await attaching.database.store.system.write([{ name: 'lease/a', value: undefined }])
     await attaching.restart()
     await expect.poll(() => attaching.keys()).toEqual(['2'])
-    await expect.poll(() => attaching.records()).toBe(0)
+    await expect.poll(() => attaching.rows()).toBe(0)
   })
 })
 
@@ -345,7 +344,8 @@ test.each(['at once', 'open', 'raw'])(
   async (how) => {
     const tapped = new TappedEngine()
     const attaching = await Attaching.open(tapped)
-    const { transactions, leases, store } = attaching.database
+    const { database } = attaching
+    const { transactions, leases, store } = database
     const fence = await attaching.grant('a')
     const { txn } = await transactions.begin({ mode: 'optimistic', isolation: 'snapshot', ttlMs: MINUTE })
     await transactions.run(txn, [{ op: 'put', key: utf8('1'), value: utf8('1'), lease: 'a' }])
@@ -359,8 +359,8 @@ test.each(['at once', 'open', 'raw'])(
         ? attaching.attach('1', 'a', fence)
         : how === 'open'
           ? transactions.commit(txn, undefined, riders)
-          : store.prewrite(prewriteOf(startTs, [mutation], { tryOnePc: true, linearizable: true, riders }))
-    while (!tapped.writes.some(({ ops }) => ops.some(({ key }) => Buffer.from(key).includes('attached/')))) await turn()
+          : database.prewrite(prewriteOf(startTs, [mutation], { tryOnePc: true, linearizable: true, riders }))
+    while (!tapped.writes.some(({ ops }) => ops.some(({ key }) => Buffer.from(key).includes('attached')))) await turn()
     const released = leases.remove('a', 'me', fence)
     for (let i = 0; i < 20; i++) await turn()
     tapped.onWrite = (_, write) => write()
@@ -368,20 +368,28 @@ test.each(['at once', 'open', 'raw'])(
     await attached
     expect(await released).toEqual({ deleting: false })
     expect(await attaching.keys()).toEqual([])
-    expect(await attaching.records()).toBe(0)
+    expect(await attaching.rows()).toBe(0)
   },
 )
 
-test('the keys go in one batch with their records and that of the lease', async () => {
+test('the keys go in one batch with their rows, when the record says that the lease is over', async () => {
   const tapped = new TappedEngine()
   const attaching = await Attaching.open(tapped)
   const fence = await attaching.grant('a')
-  for (const key of ['1', '2']) await attaching.attach(key, 'a', fence)
+  const ops = Array.from(
+    { length: 1000 },
+    (_, i): Op => ({ op: 'put', key: utf8(`${i}`), value: utf8('1'), lease: 'a' }),
+  )
+  await attaching.run(ops, [{ lease: 'a', fence }])
   const before = tapped.writes.length
   await attaching.database.leases.remove('a', 'me', fence)
-  const removals = tapped.writes.slice(before).map(({ ops }) => {
-    const removed = ops.filter(({ type }) => type === 'del').map(({ key }) => Buffer.from(key).toString('latin1'))
-    return ['lease/', 'attached/'].map((name) => removed.filter((key) => key.includes(name)).length)
+  const written = tapped.writes.slice(before).map(({ ops }) => {
+    const puts = ops.filter(({ type, key }) => type === 'put' && Buffer.from(key)[0] !== META)
+    return [puts.length, puts.filter(({ key }) => Buffer.from(key).includes('lease/')).length]
   })
-  expect(removals.filter(([leases = 0, attached = 0]) => leases + attached > 0)).toEqual([[1, 2]])
+  // Of each key and row the version and its copy, and the record of changes.
+  expect(written.filter(([puts = 0]) => puts > 0)).toEqual([
+    [1, 1],
+    [4 * ops.length + 1, 0],
+  ])
 })

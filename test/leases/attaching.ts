@@ -1,10 +1,12 @@
 import { rm } from 'node:fs/promises'
 import { afterEach } from 'vitest'
+import { keyText } from '../../src/bytes/key-text.js'
 import { Database } from '../../src/database/database.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { attachedEnd, attachedPrefix } from '../../src/percolator/codec/attached-key.js'
 import type { LeaseRider } from '../../src/percolator/riders.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
-import type { CompleteStore } from '../../src/store/store.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Op } from '../../src/txn/op.js'
 import { makeDirectory, type TappedEngine, text, utf8 } from '../store/support.js'
@@ -92,10 +94,17 @@ export class Attaching {
     return found.found ? found.leaseFence : undefined
   }
 
-  /** Records of attached keys. */
-  async records(): Promise<number> {
-    return (await this.database.store.system.list('attached/')).size
+  /** Number of the rows of attached keys. */
+  async rows(): Promise<number> {
+    return (await attachedRows(this.database.store)).size
   }
+}
+
+/** The rows of keys that may be attached, by `keyText`. */
+export async function attachedRows(store: Store): Promise<ReadonlySet<string>> {
+  const range = { start: attachedPrefix(0), end: attachedEnd(), limit: 20_000, isOfServer: true, keyOnly: true }
+  const { pairs } = await store.scan({ ...range, ts: await store.readTs() })
+  return new Set(pairs.map(({ key }) => keyText(key)))
 }
 
 const opened: Attaching[] = []

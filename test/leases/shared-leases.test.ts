@@ -4,13 +4,13 @@ import type { isKvError } from '../../src/errors/kv-error.js'
 import { sleep } from '../../src/event-loop/sleep.js'
 import type { LeaseRequest } from '../../src/leases/rules/leases-api.js'
 import { ATTACHED_MAX } from '../../src/limits.js'
-import { attachedName } from '../../src/store/attached-names.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { failureOf } from '../coordinator/support.js'
 import { utf8 } from '../store/support.js'
 import { MemoryTable } from '../store/table/memory-table.js'
 import { inLeaps, severalDatabases } from '../store/table/several-databases.js'
+import { attachedRows } from './attaching.js'
 
 let opened: readonly Database[] = []
 afterEach(async () => {
@@ -203,7 +203,7 @@ describe('those that wait', () => {
 })
 
 describe('keys that are attached', () => {
-  test('are deleted by any server when the lease ends, and its records with them', () =>
+  test('are deleted by any server when the lease ends, and its rows with them', () =>
     servers(3, async ([one, two, three]) => {
       if (one === undefined || two === undefined || three === undefined) return
       const { fence } = await put(one, 'a', 'x')
@@ -217,7 +217,7 @@ describe('keys that are attached', () => {
       await sleep(100)
       expect([await isThere(three, 'up'), await isThere(three, 'kept')]).toEqual([false, true])
       expect((await three.store.system.list('lease/')).size).toBe(0)
-      expect((await three.store.system.list('attached/')).size).toBe(0)
+      expect((await attachedRows(three.store)).size).toBe(0)
     }))
 
   test('a server that has died half way leaves the rest to others', () =>
@@ -237,17 +237,6 @@ describe('keys that are attached', () => {
       await locking.rollback()
       expect((await put(two, 'a', 'y')).fence).toBeGreaterThan(fence)
       expect(await isThere(two, 'up')).toBe(false)
-    }))
-
-  test('records that a server has written for nothing go too', () =>
-    servers(1, async ([one]) => {
-      if (one === undefined) return
-      const { fence } = await put(one, 'a', 'x')
-      await one.leases.remove('a', 'x')
-      await one.store.system.write([{ name: attachedName(fence, utf8('k')), value: new Uint8Array() }])
-      one.leases.look()
-      await sleep(1000)
-      expect((await one.store.system.list('attached/')).size).toBe(0)
     }))
 
   test('are no more than the limit says, with those of other servers', { tags: ['long'] }, () =>
@@ -270,7 +259,6 @@ describe('keys that are attached', () => {
       await write(two, 'a', fence, { key: 'last', attached: true })
       await sleep(1000)
       await refused(write(two, 'a', fence, { key: 'one more', attached: true }), 'invalid_argument', { field: 'lease' })
-      await refused(write(two, 'a', fence, { key: 'x'.repeat(4090), attached: true }), 'invalid_argument')
     }),
   )
 })

@@ -1,10 +1,12 @@
 import { expect } from 'vitest'
-import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coordinator.js'
+import { Coordinator } from '../../src/coordinator/coordinator.js'
+import { AttachedKeys } from '../../src/leases/attached-keys.js'
 import { Leases } from '../../src/leases/leases.js'
 import type { LeaseState } from '../../src/leases/rules/leases-api.js'
 import { DEFAULT_LIMITS, type Limits } from '../../src/limits.js'
 import type { Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
+import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { prewriteOf, put, START_MS, turn } from '../store/support.js'
 
 /** A wall clock that can be set, and time that passes all the same. */
@@ -51,8 +53,8 @@ export class Leasing {
   async restart(): Promise<void> {
     await this.leases?.close()
     const limits = { ...DEFAULT_LIMITS, ...this.limits }
-    const { resolver } = new Coordinator(this.store, COMMIT_OPTIONS_DEFAULT)
-    this.leases = await Leases.open(this.store, { limits, resolver, onError: (error) => this.errors.push(error) })
+    const keys = new AttachedKeys(this.store, new Coordinator(this.store, commitOptionsOf(this.store.traits)))
+    this.leases = await Leases.open(this.store, { limits, keys, onError: (error) => this.errors.push(error) })
   }
 
   pass(ms: number): void {

@@ -3,6 +3,7 @@ import type { PersistentMap } from '../../src/bytes/persistent-map.js'
 import { isReserved } from '../../src/bytes/reserved-keys.js'
 import { decodeChanges } from '../../src/changes/rules/codec/change-log.js'
 import { type Change, compareChanges } from '../../src/percolator/change.js'
+import { isAttachedKey, keyOfAttached } from '../../src/percolator/codec/attached-key.js'
 import { decodeKey, decodeKeyTs } from '../../src/percolator/codec/key.js'
 import { decodeLock } from '../../src/percolator/codec/lock.js'
 import { asInteger, unpackRecord } from '../../src/percolator/codec/record.js'
@@ -175,11 +176,15 @@ export function lockedKeys(state: PersistentMap<Buffer>): string[] {
   return [...records(state, CF_LOCK)].map(([key]) => keyText(decodeKey(key)))
 }
 
-/** Whether the records of attached keys went with their leases, of which none is left. */
+/** Whether the rows of attached keys went with their leases, of which none is left. */
 export function checkNoneAttached(state: PersistentMap<Buffer>, violations: Violations): void {
   for (const [key] of records(state, CF_SYSTEM)) {
     const name = nameOfSystem(key)
-    if (name.startsWith('attached/') || name.startsWith('lease/'))
-      violations.add('attached', `the record ${JSON.stringify(name)} is left`)
+    if (name.startsWith('lease/')) violations.add('attached', `the record ${JSON.stringify(name)} is left`)
+  }
+  for (const [stored, bytes] of records(state, CF_NEWEST)) {
+    const key = decodeKey(stored)
+    if (isAttachedKey(key) && decodeNewest(bytes).type === 'put')
+      violations.add('attached', `the row of ${keyText(keyOfAttached(key))} is left`)
   }
 }

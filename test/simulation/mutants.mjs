@@ -592,9 +592,9 @@ const MUTANTS = [
   ['a lock loses the lease', 'percolator/actions/commit', 'leaseFence: lock.leaseFence', 'leaseFence: 0'],
   [
     'the end of a lease deletes what is attached no more',
-    'percolator/actions/prewrite',
-    '(attachedTo === undefined || attachedFence(writes) === attachedTo)',
-    'true',
+    'leases/attached-keys',
+    'if (leaseFence === fence)\n                        attached.add(keyText(key));',
+    'attached.add(keyText(key));',
   ],
   [
     'a lease is granted before its keys are deleted',
@@ -602,31 +602,18 @@ const MUTANTS = [
     'return this.#isRefused(slot, slot.ended, asking, isOver);',
     'this.#inBackground(this.#tryToEnd(slot, slot.ended.fence));',
   ],
+  ['a restart does not know what is attached', 'leases/leases', 'await options.keys.fences()', '[]'],
   [
-    'the end of a lease passes commits on their way',
-    'store/calls/attachment-calls',
-    'await this.#system.hold([attachedPrefix(fence)], async () => { });',
-    '',
-  ],
-  [
-    'a commit holds nothing while it attaches',
-    'store/calls/riders',
-    'latches.add(claimOf(attachedPrefix(fence)));',
+    'the keys of a lease go before its record says so',
+    'leases/leases',
+    'await this.#record(slot, { ...ended, ttlMs: RELEASED });',
     ';',
   ],
-  ['a one-shot claims nothing when it attaches', 'txn/riders', 'yield claimOf(attachedPrefix(fence));', ';'],
-  ['a restart does not know what is attached', 'leases/leases', 'await attachments.load()', '[]'],
   [
-    'the record of a lease goes before its keys',
-    'leases/key-deletion',
-    'const end = () => this.#attachments.end(fence, beside);',
-    'const end = async () => { await this.#store.system.write(beside);\nawait this.#attachments.end(fence, []); };',
-  ],
-  [
-    'a key that moves to another lease has no record there',
-    'store/calls/riders',
-    'attachedFence(rows[i]?.writes ?? []) === leaseFence',
-    'attachedFence(rows[i]?.writes ?? []) !== 0',
+    'a key is attached without its row',
+    'leases/attached-keys',
+    'rows: [...added.values()].flat().map(',
+    'rows: [...added.values()].flat().slice(1).map(',
   ],
 ]
 
@@ -798,8 +785,8 @@ const SHARED = [
   ],
   [
     'what commits attached keys marks nothing',
-    'store/table/records/attaching-keys',
-    'await this.#leases.attaches({ index, ...rider });',
+    'leases/attached-keys',
+    'await this.#store.leases.attaches({ index, ...rider });',
     '',
   ],
   ['locks are not hinted at', 'store/table/rows/table-rows', 'if (marking.length > 0)', 'if (false)'],

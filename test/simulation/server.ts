@@ -8,6 +8,7 @@ import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import { ExpiredLocks } from '../../src/gc/expired-locks.js'
 import { GcWorker } from '../../src/gc/gc-worker.js'
 import { Pins } from '../../src/gc/pins.js'
+import { AttachedKeys } from '../../src/leases/attached-keys.js'
 import { Leases } from '../../src/leases/leases.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers } from '../../src/observers/observers.js'
@@ -17,6 +18,7 @@ import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
+import { ridingPrewrite } from '../../src/txn/riding-prewrite.js'
 import type { Disk } from './disk.js'
 import type { Faults } from './faults.js'
 import type { LeaseBooks } from './lease-ledger.js'
@@ -95,10 +97,13 @@ export class Server {
 
   async #openAlone(owner: Owner): Promise<RunningServer> {
     const store = await this.#openStore()
-    const coordinator = new Coordinator(store, commitOptionsOf(store.traits))
+    const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.traits), undefined, (...asked) =>
+      keys.attach(...asked),
+    )
+    const keys = new AttachedKeys(store, coordinator)
     const observers = await this.#openObservers(store)
     const pins = await Pins.open(store)
-    const leases = await this.#openLeases(store, coordinator.resolver)
+    const leases = await this.#openLeases(store, keys)
     const changes = this.#changesOf(store, coordinator.resolver)
     const expiredLocks = this.#expiredLocksOf(store, coordinator.resolver)
     const gc = new GcWorker(
@@ -118,7 +123,7 @@ export class Server {
       ...{ owner, store, pins, observers, changes, leases },
       resolver: coordinator.resolver,
       oneShots: new OneShots(store, coordinator, new Outcomes(store, coordinator, DEFAULT_LIMITS)),
-      prewrite: (request) => store.prewrite(request),
+      prewrite: (request) => ridingPrewrite(coordinator, request),
       collect: async (isByHand, behindMs) => {
         if (!isByHand) return gc.run(gc.wanted(behindMs))
         const wanted = Math.max(1, store.time.clock() - behindMs * LOGICAL_PER_MS)
@@ -154,13 +159,13 @@ export class Server {
     return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
   }
 
-  async #openLeases(store: CompleteStore, resolver: LockResolver): Promise<Leases | undefined> {
+  async #openLeases(store: CompleteStore, keys: AttachedKeys): Promise<Leases | undefined> {
     const { faults, violations, leases, scheduler } = this.#world
     if (!faults.profile.holdsLeases) return undefined
     const onError = (error: unknown): void => {
       if (!isEngineError(error)) violations.add('defect', `background work of leases failed with ${String(error)}`)
     }
-    const opened = await Leases.open(store, { limits: { leasesMax: 8 }, resolver, onError })
+    const opened = await Leases.open(store, { limits: { leasesMax: 8 }, keys, onError })
     leases.restarted(await opened.list(), scheduler.nowMs)
     return opened
   }

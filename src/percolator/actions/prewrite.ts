@@ -52,9 +52,8 @@ interface ToLock {
  * How much history prewriting this mutation needs. A plain put or delete asks only whether anybody wrote since `startTs`.
  */
 export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
-  const { op, assertion, leaseFence = 0, keepsLease = false, attachedTo } = mutation
-  const asksForLease = leaseFence !== 0 || keepsLease || attachedTo !== undefined
-  const needsValue = op === 'insert' || op === 'check_not_exists' || assertion !== undefined || asksForLease
+  const { op, assertion, keepsLease = false } = mutation
+  const needsValue = op === 'insert' || op === 'check_not_exists' || assertion !== undefined || keepsLease
   return needsValue ? 'data' : 'since'
 }
 
@@ -95,9 +94,6 @@ export function prewrite(
     const mutation = request.mutations[i] as PrewriteMutation
     const writes = recordsToPass(row.writes, request.startTs, context.clockTs)
     const seen = writes === row.writes ? row : { ...row, writes }
-    const ahead =
-      mutation.attachedTo === undefined ? undefined : seen.writes.find((write) => write.commitTs >= calculated)
-    if (ahead !== undefined) return refused(withEntries([conflictWith(row.key, request, ahead, 'optimistic')]))
     const checked = checkKey(seen, mutation, request, request.pessimisticActions?.[i], request.forUpdateTsMax?.[i])
     if (!checked.ok) {
       const { error } = checked
@@ -108,7 +104,7 @@ export function prewrite(
     }
     const status = checked.value
     if (status.kind === 'locked') locked.push(status.lock)
-    else if (isWritten(row, mutation)) toLock.push({ row, mutation, status })
+    else if (mutation.op !== 'check_not_exists') toLock.push({ row, mutation, status })
   }
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
@@ -138,11 +134,6 @@ export function prewrite(
     mutations.push(...lockKey(row, mutation, request, { ...status, minCommitTs: keyMinCommitTs }, kind, context))
   }
   return done(kind === 'async' ? { minCommitTs } : {}, mutations)
-}
-
-/** @see PrewriteMutation.attachedTo */
-function isWritten({ writes }: RowView, { op, attachedTo }: PrewriteMutation): boolean {
-  return op !== 'check_not_exists' && (attachedTo === undefined || attachedFence(writes) === attachedTo)
 }
 
 function leaseFenceOf({ writes }: RowView, mutation: PrewriteMutation, request: PrewriteRequest): Timestamp {

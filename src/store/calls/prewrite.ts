@@ -4,7 +4,6 @@ import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../.
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
 import type { Ridden } from '../observed.js'
-import type { Beside, SystemWrite } from '../system-records.js'
 import { PrewriteRiders } from './riders.js'
 import type { Change, Decision, RowAccess } from './row-access.js'
 
@@ -14,14 +13,12 @@ export type ValidateReads = (request: ValidateReadsRequest) => Promise<void>
 
 /**
  * The change that prewrites the keys of a request, or commits them at once (1PC).
- * @param beside see `Store.prewrite`.
  * @param isExclusive see `Change`.
  */
 export function prewriteChange(
   rows: RowAccess,
   validateReads: ValidateReads,
   request: PrewriteRequest,
-  beside: Beside | undefined,
   isExclusive: boolean,
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
@@ -37,7 +34,7 @@ export function prewriteChange(
     depthTs: Math.min(startTs, forUpdateTs || startTs),
     // What an earlier decision has written of the transaction is its own.
     decide: (found, isRepeat = false) =>
-      decide(rows, validateReads, isRepeat ? { ...request, isFirst: false } : request, beside, riders, found),
+      decide(rows, validateReads, isRepeat ? { ...request, isFirst: false } : request, riders, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     stages: request.stages,
@@ -62,7 +59,6 @@ function decide(
   rows: RowAccess,
   validateReads: ValidateReads,
   request: PrewriteRequest,
-  beside: Beside | undefined,
   riders: PrewriteRiders | undefined,
   found: readonly RowView[],
 ): Decision<PrewriteAnswer> {
@@ -85,14 +81,12 @@ function decide(
   const { value, mutations } = decided
   const { onePcCommitTs: commitTs } = value
   let ridden: Ridden | undefined
-  let attached: readonly SystemWrite[] = []
   if (riders !== undefined && !isRepeat) {
     if (commitTs === undefined)
       throw invalid('riders', 'riders need one-phase commit, and an earlier request of the transaction has left locks')
-    const outcome = riders.decide(commitTs, hasWrites, found)
+    const outcome = riders.decide(commitTs, hasWrites)
     if (outcome.kind === 'repeat') return { ok: true, value: { onePcCommitTs: outcome.commitTs }, mutations: [] }
     ridden = outcome.ridden
-    attached = outcome.attached
   }
   // Every timestamp handed out from now on must be above a calculated one.
   const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
@@ -102,7 +96,6 @@ function decide(
     value,
     mutations,
     onePc: request,
-    beside: attached.length === 0 ? beside?.(value) : [...attached, ...(beside?.(value) ?? [])],
     ridden,
     // Only for a request that commits now.
     validate:

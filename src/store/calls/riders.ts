@@ -5,7 +5,6 @@ import { type Consumer, noSuchConsumer } from '../../changes/rules/consumer.js'
 import { invalid, isKvError, type KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { type FailedLeaseCheck, leaseLost } from '../../leases/rules/lease.js'
-import { ATTACHED_MAX } from '../../limits.js'
 import { acknowledge } from '../../observers/rules/acknowledge.js'
 import type { Ack, Entry } from '../../observers/rules/cell.js'
 import { decodeAck, decodeEntry, decodeUncovered } from '../../observers/rules/codec/cell.js'
@@ -13,15 +12,12 @@ import { noSuchObserver, type Observer } from '../../observers/rules/observer.js
 import type { PrewriteRequest } from '../../percolator/api.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
 import type { AckRider, LeaseRider, PositionRider, Riders } from '../../percolator/riders.js'
-import type { RowView } from '../../percolator/row.js'
-import { attachedFence, expiryTs, hasExpired, isData } from '../../percolator/write.js'
+import { expiryTs, hasExpired, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
-import { attachedName, attachedPrefix } from '../attached-names.js'
 import { cellName } from '../cell-names.js'
 import { nameOfConsumer } from '../consumers.js'
 import { type CellEffect, markedChange, type Ridden } from '../observed.js'
-import { claimOf, type SystemName, type SystemWrite } from '../system-records.js'
-import { countAttached } from './attachment-calls.js'
+import { claimOf, type SystemName } from '../system-records.js'
 import type { Preparation, RowAccess } from './row-access.js'
 
 interface AckToMake {
@@ -49,13 +45,7 @@ interface NotifyToMake {
 
 export type RidersDecision =
   /** A transaction of riders alone has committed before. */
-  | { readonly kind: 'repeat'; readonly commitTs: Timestamp }
-  | {
-      readonly kind: 'ridden'
-      readonly ridden: Ridden
-      /** Records of the keys that the transaction attaches to leases. */
-      readonly attached: readonly SystemWrite[]
-    }
+  { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
 
 /**
  * The riders of one prewrite: reads their cells under the latches of the rows, and decides about them with the commit_ts of the
@@ -68,8 +58,6 @@ export class PrewriteRiders implements Preparation {
   readonly #notify: NotifyToMake[] = []
   readonly #positions: PositionToMake[] = []
   readonly #leases: readonly LeaseRider[]
-  /** Mutations that attach their keys to a lease, by its fence. */
-  readonly #attaching = new Map<Timestamp, number>()
   #refusal: KvError | undefined
   /** Of cells whose keys are not among the mutations, and of consumers. */
   readonly latches: readonly string[]
@@ -105,8 +93,6 @@ export class PrewriteRiders implements Preparation {
       this.#requireSound(rider)
       this.#positions.push({ rider, consumer: undefined })
     }
-    for (const { leaseFence = 0 } of request.mutations)
-      if (leaseFence !== 0) this.#attaching.set(leaseFence, (this.#attaching.get(leaseFence) ?? 0) + 1)
     this.latches = this.#latches()
   }
 
@@ -145,17 +131,12 @@ export class PrewriteRiders implements Preparation {
     for (const { key } of this.#notify) latches.add(keyText(key))
     for (const { key } of this.#request.mutations) latches.delete(keyText(key))
     for (const { rider } of this.#positions) latches.add(claimOf(nameOfConsumer(rider.consumer)))
-    for (const fence of this.#attaching.keys()) latches.add(claimOf(attachedPrefix(fence)))
     return [...latches]
   }
 
   // ---- Reading
 
   now(): boolean {
-    return this.#attaching.size === 0 && this.#cellsNow()
-  }
-
-  #cellsNow(): boolean {
     const { records } = this.#rows
     let looks = this.#isNewest ? 0 : this.#notify.length
     for (const one of this.#acks) {
@@ -186,8 +167,7 @@ export class PrewriteRiders implements Preparation {
   }
 
   async inTurns(): Promise<void> {
-    for (const [fence, keys] of this.#attaching) await countAttached(this.#rows, fence, keys)
-    if (this.#cellsNow()) return
+    if (this.now()) return
     const { records } = this.#rows
     const names: SystemName[] = []
     for (const { observer, rider, name } of this.#acks) names.push(name, cellName('ack', observer.id, rider.key))
@@ -262,11 +242,10 @@ export class PrewriteRiders implements Preparation {
 
   /**
    * @param hasWrites the transaction writes rows, which tell a repeat.
-   * @param rows those of the mutations.
    * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`; `invalid_argument` for a commit ahead
-   *   of the clock, as later claims and notifications would be below it, and for more keys than a lease may have.
+   *   of the clock, as later claims and notifications would be below it.
    */
-  decide(commitTs: Timestamp, hasWrites: boolean, rows: readonly RowView[]): RidersDecision {
+  decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision {
     const { observed, safePoint, lastTs, leases } = this.#rows
     if (commitTs > lastTs + 1)
       throw invalid('riders', `the transaction would commit at ${commitTs}, ahead of the clock`)
@@ -316,25 +295,7 @@ export class PrewriteRiders implements Preparation {
     // After the others, which recognize a repeat of a transaction that has committed.
     const lost = leases.lost(this.#leases)
     if (lost.length > 0) throw this.#lostLeases(lost)
-    return { kind: 'ridden', ridden: { effects, depth, acknowledged, consumers }, attached: this.#attach(rows) }
-  }
-
-  /** A key that is attached to the grant already has its record. */
-  #attach(rows: readonly RowView[]): SystemWrite[] {
-    const { attached } = this.#rows
-    const records: SystemWrite[] = []
-    if (this.#attaching.size === 0) return records
-    const added = new Map<Timestamp, number>()
-    for (const [i, { key, leaseFence = 0 }] of this.#request.mutations.entries()) {
-      if (leaseFence === 0 || attachedFence(rows[i]?.writes ?? []) === leaseFence) continue
-      records.push({ name: attachedName(leaseFence, key), value: NOTHING })
-      added.set(leaseFence, (added.get(leaseFence) ?? 0) + 1)
-    }
-    for (const [fence, keys] of added)
-      if ((attached.atMost(fence) ?? 0) + keys > ATTACHED_MAX)
-        throw invalid('lease', `more than ${ATTACHED_MAX} keys would be attached to the lease of the fence ${fence}`)
-    for (const [fence, keys] of added) attached.attached(fence, keys)
-    return records
+    return { kind: 'ridden', ridden: { effects, depth, acknowledged, consumers } }
   }
 
   /** Only the problem of a prewrite has entries. Leases with an index are checks of a transaction. */
@@ -352,7 +313,6 @@ export class PrewriteRiders implements Preparation {
 
 /** Cells that are looked up in one turn of the event loop. */
 const CELLS_NOW_MAX = 64
-const NOTHING = new Uint8Array()
 
 /**
  * Whether a 1PC commit is above every change and every notification of its keys, so that its marks need not read the entries:

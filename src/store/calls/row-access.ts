@@ -6,7 +6,6 @@ import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { AttachedKeys } from '../attached-keys.js'
 import type { HeldLeases } from '../held-leases.js'
 import type { Observed, Ridden } from '../observed.js'
 import type { SystemName, SystemWrite } from '../system-records.js'
@@ -37,7 +36,6 @@ export interface RowAccess {
   readonly shortValueBytesMax: number
   readonly observed: Observed
   readonly leases: HeldLeases
-  readonly attached: AttachedKeys
   readonly meters: StoreMeters
   readonly records: RecordReads
 

@@ -27,7 +27,6 @@ import { belowSafePoint } from '../../percolator/errors.js'
 import type { Lock } from '../../percolator/lock.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
-import type { Beside } from '../system-records.js'
 import { countedRefusal } from './counted-refusal.js'
 import { prewriteChange, type ValidateReads } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
@@ -44,9 +43,9 @@ export class WriteCalls {
   }
 
   /** @param isExclusive see `Change`. */
-  async prewrite(request: PrewriteRequest, beside?: Beside, isExclusive = false): Promise<PrewriteAnswer> {
+  async prewrite(request: PrewriteRequest, isExclusive = false): Promise<PrewriteAnswer> {
     try {
-      const change = prewriteChange(this.#rows, this.#validateReads, request, beside, isExclusive)
+      const change = prewriteChange(this.#rows, this.#validateReads, request, isExclusive)
       const answer = await this.#rows.update(change)
       if (answer.onePcCommitTs !== undefined) this.#rows.meters.commits.onePhase++
       return answer
@@ -57,7 +56,7 @@ export class WriteCalls {
 
   /** The change of a `prewrite` whose caller holds the latches of its keys. */
   exclusivePrewrite(request: PrewriteRequest): Change<PrewriteAnswer> {
-    return prewriteChange(this.#rows, this.#validateReads, request, undefined, true)
+    return prewriteChange(this.#rows, this.#validateReads, request, true)
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {

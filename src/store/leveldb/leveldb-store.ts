@@ -4,8 +4,6 @@ import { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
-import type { Attachments } from '../attachments.js'
-import { AttachmentCalls } from '../calls/attachment-calls.js'
 import { CellCalls } from '../calls/cell-calls.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
@@ -232,7 +230,6 @@ class LevelDbStore implements CompleteStore {
   readonly consumers: ConsumerMoves
   readonly shared = undefined
   readonly leases: HeldLeases
-  readonly attachments: Attachments
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
   readonly #rows: RowStore
@@ -267,15 +264,11 @@ class LevelDbStore implements CompleteStore {
     this.#mvcc = new Mvcc(rows, answers, longReads)
     this.#validation = new ReadValidation(rows)
     this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
-    this.#prewriteExclusive = (request, beside) => this.#calls.prewrite(request, beside, true)
+    this.#prewriteExclusive = (request) => this.#calls.prewrite(request, true)
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
     this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
     this.cells = new CellCalls(rows, this.system)
-    this.attachments = new AttachmentCalls(rows, this.system, {
-      prewrite: this.prewrite,
-      tso: (count) => this.tso(count),
-    })
     this.consumers = rows.consumers
     this.leases = rows.leases
   }
@@ -318,7 +311,7 @@ class LevelDbStore implements CompleteStore {
   readonly mvccGetByStartTs: Store['mvccGetByStartTs'] = (request) => this.#mvcc.getByStartTs(request)
   readonly validateReads: Store['validateReads'] = (request) => guard(() => this.#validation.validate(request))
 
-  readonly prewrite: Store['prewrite'] = (request, beside) => this.#calls.prewrite(request, beside)
+  readonly prewrite: Store['prewrite'] = (request) => this.#calls.prewrite(request)
 
   readonly exclusive: Store['exclusive'] = (claim, body) => {
     return guard(() =>

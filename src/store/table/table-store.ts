@@ -24,7 +24,6 @@ import { TableScan } from './layout/table-scan.js'
 import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
-import { AttachingKeys } from './records/attaching-keys.js'
 import { SystemRows } from './records/system-rows.js'
 import { GuardedTable } from './restore/guarded-table.js'
 import { TableRestoration } from './restore/restoration.js'
@@ -102,7 +101,6 @@ export class TableStore implements Store {
   readonly isWrittenAhead = false
   readonly cells: Cells
   readonly shared: SharedParts
-  readonly attachments = undefined
   readonly consumers = new ConsumerMoves()
   readonly system: SystemRecords
   readonly answers: AnswerBudget
@@ -113,7 +111,6 @@ export class TableStore implements Store {
   readonly #safePoint: SafePoint
   readonly #rows: TableRows
   readonly #reads: Reads
-  readonly attaching: AttachingKeys
   readonly #collection: Collection
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
@@ -152,8 +149,7 @@ export class TableStore implements Store {
     const cellSources = { records: system, observed, registrations, hints }
     this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, cellSources)
     const sharedCells = new CellRows(table, oracle, cellSources)
-    this.attaching = new AttachingKeys(system, this.#rows.leases, rowTable)
-    this.shared = { cells: sharedCells, records: system, attachedFences: () => this.attaching.fences() }
+    this.shared = { cells: sharedCells, records: system }
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
     this.#collection = new Collection(table, rowTable, this.#scan, this.#safePoint, {
       refresh: () => sharedCells.refresh(),
@@ -252,11 +248,7 @@ export class TableStore implements Store {
   }
 
   /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
-  readonly prewrite: Store['prewrite'] = async (request, beside) => {
-    const prewrite = () => this.#calls.prewrite(inTwoPhases(request), beside)
-    const attaches = request.riders?.judgedAtCommit && request.mutations.some(({ leaseFence }) => leaseFence)
-    return attaches ? this.attaching.around(request, prewrite) : prewrite()
-  }
+  readonly prewrite: Store['prewrite'] = async (request) => this.#calls.prewrite(inTwoPhases(request))
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
   readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)

@@ -1,8 +1,8 @@
 import { expect } from 'vitest'
 import { keyText } from '../../../src/bytes/key-text.js'
-import { reservedKey } from '../../../src/percolator/codec/reserved-key.js'
+import { reservedKey, reservedName } from '../../../src/percolator/codec/reserved-key.js'
 import { claimOf, type SystemName, type SystemWrite } from '../../../src/store/system-records.js'
-import { prewriteOf, put, text, turn, utf8, watch } from '../support.js'
+import { codeOf, prewriteOf, put, text, turn, utf8, watch } from '../support.js'
 import type { Contract } from './contract.js'
 
 const record = (name: SystemName, value: string): SystemWrite => ({ name, value: utf8(value) })
@@ -64,30 +64,39 @@ export function recordCases(contract: Contract): void {
     await Promise.all([...readers, changed.promise])
   })
 
-  needing('onePhaseCommit')('records are written with the commit of a transaction, made from its answer', async () => {
-    const { prewrite, system } = await open()
-    await system.write([record('pin/b', 'held')])
-    const request = prewriteOf(10, [put('a')], { tryOnePc: true })
-    const { onePcCommitTs } = await prewrite(request, (answer) => [
-      record('lease/k', `committed at ${answer.onePcCommitTs}`),
-      record('pin/a', 'held'),
-      { name: 'pin/b', value: undefined },
-    ])
-    expect(text((await system.get('lease/k')) ?? utf8(''))).toBe(`committed at ${onePcCommitTs}`)
-    expect([...(await system.list('pin/')).keys()]).toEqual(['pin/a'])
-    // Also where a repeat finds its mutations done.
-    expect(await prewrite(request, () => [record('lease/again', '')])).toEqual({ onePcCommitTs })
-    expect(await system.get('lease/again')).toBeDefined()
-  })
-
-  test('where the records of a transaction can not be made, nothing of it is written', async () => {
+  test('reserved rows are read by ranges of their own, and none needs its value', async () => {
     const store = await open()
-    const refused = store.prewrite(prewriteOf(10, [put('a')], { tryOnePc: true }), () => {
-      throw new Error('the lease has run out')
-    })
-    await expect(refused).rejects.toThrow('the lease has run out')
-    expect(await store.mvccGetByKey({ key: utf8('a') })).toMatchObject({ writes: [], values: [] })
-    expect((await store.scanLock({ maxTs: 2 ** 53 - 1 })).locks).toEqual([])
+    const row = (name: string): Uint8Array => reservedKey(utf8(name))
+    const startTs = await store.tso(1)
+    const keys = [row('a/1'), row('a/2'), row('b/1'), utf8('z')]
+    const long = utf8('long'.repeat(2000))
+    await store.prewrite(
+      prewriteOf(
+        startTs,
+        keys.map((key) => ({ op: 'put', key, value: long })),
+      ),
+    )
+    await store.commit({ keys, startTs, commitTs: await store.tso(1) })
+    const range = { start: row('a/'), end: row('a0'), limit: 10, isOfServer: true, keyOnly: true }
+    const scanned = async (rest: object = {}) => {
+      const { pairs } = await store.scan({ ...range, ts: await store.tso(1), ...rest })
+      return pairs.map(({ key, value }) => [text(reservedName(key)), value])
+    }
+    expect(await scanned()).toEqual([
+      ['a/1', undefined],
+      ['a/2', undefined],
+    ])
+    expect(await scanned({ limit: 1 })).toEqual([['a/1', undefined]])
+    expect((await store.scan({ limit: 10, ts: await store.tso(1), keyOnly: true })).pairs).toHaveLength(1)
+    const found = await store.batchGet({ keys: [...keys, utf8('absent')], ts: await store.tso(1), keyOnly: true })
+    expect(found.pairs.map(({ value }) => value)).toEqual([undefined, undefined, undefined, undefined])
+    // A lock stands in the way of the one range alone.
+    const lockTs = await store.tso(1)
+    await store.prewrite(prewriteOf(lockTs, [{ op: 'put', key: row('a/2'), value: long }], { primary: row('a/0') }))
+    expect(await codeOf(scanned())).toBe('key_locked')
+    expect(await scanned({ start: row('b/'), end: row('b0') })).toEqual([['b/1', undefined]])
+    expect((await store.scan({ limit: 10, ts: await store.tso(1), keyOnly: true })).pairs).toHaveLength(1)
+    await store.rollback({ keys: [row('a/2')], startTs: lockTs })
   })
 
   test('reserved rows that are over are swept away with all versions; the size of the others is answered', async () => {

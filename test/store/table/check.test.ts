@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { encodeSharedLease } from '../../../src/leases/rules/codec/shared-lease.js'
 import { ackKey, encodeAckTs, encodeNotified, notifiedKey } from '../../../src/observers/rules/codec/cell-key.js'
+import { attachedKey } from '../../../src/percolator/codec/attached-key.js'
 import { encodeLock } from '../../../src/percolator/codec/lock.js'
 import { encodeWrite } from '../../../src/percolator/codec/write.js'
 import type { Lock } from '../../../src/percolator/lock.js'
 import { rollbackRecord, type WriteRecord } from '../../../src/percolator/write.js'
-import { attachedName } from '../../../src/store/attached-names.js'
 import { ComparedTransactions } from '../../../src/store/table/check/compared-transactions.js'
 import type { RawRow, RawRows } from '../../../src/store/table/check/raw-rows.js'
 import { descending, LOCK, REVISION } from '../../../src/store/table/layout/layout.js'
@@ -83,12 +83,10 @@ describe('a sound table', () => {
     await write(store, 50, 51, [
       { op: 'put', key: ackKey(cell), value: encodeAckTs(50) },
       { op: 'put', key: notifiedKey(cell, 50), value: encodeNotified({ kind: 'notified', depth: 0 }) },
+      { op: 'put', key: attachedKey(52, utf8('k')), value: new Uint8Array() },
     ])
     const lease = { fence: 52, ttlMs: 1000, holder: 'h', state: 'held', endsTs: 99, hasKeys: true } as const
-    await system.write([
-      { name: 'lease/a', value: encodeSharedLease(lease, Buffer.alloc(8)) },
-      { name: attachedName(52, utf8('k')), value: Buffer.alloc(8, 1) },
-    ])
+    await system.write([{ name: 'lease/a', value: encodeSharedLease(lease, Buffer.alloc(8)) }])
     const { findings, table: counted } = await checked(rows, { now })
     expect(findings).toEqual([])
     expect(counted).toMatchObject({ rows: 6, serverRows: 7 })

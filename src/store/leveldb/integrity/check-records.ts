@@ -183,24 +183,8 @@ class Check {
   async *#sound(prefix: typeof META | typeof CF_SYSTEM): AsyncGenerator<Entry, void> {
     for await (const { stored, value } of this.#entries(prefix)) {
       if (value !== undefined) yield { stored, value }
-      else if (prefix === CF_SYSTEM && kindOf(nameOfSystem(stored)) === 'attached')
-        await this.#damagedAttachment(stored)
       else await this.#damaged(stored, FAILS, prefix === CF_SYSTEM || isPromise(stored))
     }
-  }
-
-  /** The name says all that there is to say. */
-  async #damagedAttachment(stored: Buffer): Promise<void> {
-    const isName = decodes(() => requireSound('attached', nameOfSystem(stored), NOTHING))
-    const op = isName
-      ? ({ type: 'put', key: stored, value: NOTHING } as const)
-      : ({ type: 'del', key: stored } as const)
-    await this.#found({
-      kind: 'damaged_record',
-      message: `${recordName(stored)} ${FAILS}`,
-      isLoss: false,
-      ops: [op],
-    })
   }
 
   /** @returns the oracle's mark. */
@@ -268,7 +252,7 @@ class Check {
         const records = recordsOf(key, groups)
         const findings = checkKey(records, mark, this.#suspectsOf(key))
         for (const finding of findings) await this.#found(finding)
-        const missing = await missingAttachment(this.#engine, { key, writes: mendedWrites(records, findings) })
+        const missing = await missingAttachment(this.#engine, { key, writes: mendedWrites(records, findings) }, mark)
         if (missing !== undefined) await this.#found(missing)
         this.#mayExpire ||= records.writes.some(({ expireTs }) => expireTs !== 0)
         this.#options.onKey?.(records)

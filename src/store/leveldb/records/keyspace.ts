@@ -128,9 +128,9 @@ export function familyRange(cf: ColumnFamily): { gte: Buffer; lt: Buffer } {
   return { gte: Buffer.of(cf), lt: Buffer.of(cf + 1) }
 }
 
-/** @param prefix of reserved keys. Must have a byte below 0xff. */
-export function reservedRange(cf: ColumnFamily, prefix: Uint8Array): { gte: Buffer; lt: Buffer } {
-  return { gte: encodeKey(cf, prefix), lt: encodeKey(cf, afterPrefix(prefix) as Uint8Array) }
+/** Every version of the reserved keys in `[start, end)`, which are reserved too. */
+export function reservedRange(cf: ColumnFamily, start: Uint8Array, end: Uint8Array): { gte: Buffer; lt: Buffer } {
+  return { gte: encodeKey(cf, start), lt: encodeKey(cf, end) }
 }
 
 export const META_FORMAT = metaKey('format')

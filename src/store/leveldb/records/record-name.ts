@@ -4,7 +4,6 @@ import { decodeKey, decodeKeyTs, isOfServer } from '../../../percolator/codec/ke
 import { reservedName } from '../../../percolator/codec/reserved-key.js'
 import { readTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { fenceOfAttached, keyOfAttached } from '../../attached-names.js'
 import { idOfCell, keyOfCell } from '../../cell-names.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
 import {
@@ -65,9 +64,6 @@ function systemRecordName(stored: Buffer): string {
   const { one } = SYSTEM_KINDS[kind]
   const cell = cellOf(kind, name)
   if (cell !== undefined) return `the ${one} of ${printKey(cell.key)} for the observer ${cell.id}`
-  const fence = kind === 'attached' ? fenceOfAttached(name) : undefined
-  if (fence !== undefined)
-    return `the record of the key ${printKey(keyOfAttached(name))}, attached to the fence ${fence}`
   return `the ${one} ${printKey(stored.subarray(1 + `${kind}/`.length))}`
 }
 

@@ -4,7 +4,6 @@ import { decodeAck, decodeEntry, decodeFailure } from '../../../observers/rules/
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { fenceOfAttached } from '../../attached-names.js'
 import { CELL_KINDS, type CellKind, idOfCell } from '../../cell-names.js'
 import type { SystemKind, SystemName } from '../../system-records.js'
 
@@ -53,14 +52,6 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
     all: 'leases',
     timestampsIn: (value) => [decodeLease(value).fence],
   },
-  attached: {
-    one: 'key attached to a lease',
-    all: 'keys attached to leases',
-    timestampsIn: (value) => {
-      if (value.length > 0) throw new CorruptRecord('the record of an attached key has a value')
-      return []
-    },
-  },
   expiry: {
     one: 'progress of the expiries that observers are told of',
     all: 'progress of the expiries that observers are told of',
@@ -89,8 +80,6 @@ export function isCellKind(kind: SystemKind): kind is CellKind {
 export function requireSound(kind: SystemKind, name: SystemName, value: Uint8Array): void {
   if (isCellKind(kind) && idOfCell(kind, name) === undefined)
     throw new CorruptRecord(`the name of the ${kind} record has no id of an observer`)
-  if (kind === 'attached' && fenceOfAttached(name) === undefined)
-    throw new CorruptRecord('the name of the record of an attached key has no fence')
   SYSTEM_KINDS[kind].timestampsIn(value)
 }
 

@@ -20,16 +20,17 @@ import { expiryTs, type WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { AnswerBudget } from '../../answer-budget.js'
 import { Visibility } from '../../visibility.js'
+import type { EngineRange } from '../engine/engine.js'
 import type { LockEntry } from '../memory/lock-table.js'
 import type { CachedVersion } from '../memory/version-cache.js'
-import { newestKey, valueKey } from '../records/keyspace.js'
+import { CF_NEWEST, keyRange, newestKey, reservedRange, valueKey } from '../records/keyspace.js'
 import { decodeNewest } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { guard } from './guard.js'
 import type { LongReads } from './long-reads.js'
 import { readOlderVersion } from './older-versions.js'
 import { longValueCost, lostValue, readPairsInto } from './pairs.js'
-import { readVersions, type ScannedVersion, scanVersions } from './row-reader.js'
+import { readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, type RowStore } from './row-store.js'
 
 const NOT_FOUND: GetAnswer = { found: false }
@@ -167,7 +168,7 @@ export class Reads {
     return undefined
   }
 
-  batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
+  batchGet({ keys, ts = TIMESTAMP_MAX, keyOnly = false }: BatchGetRequest): Promise<PairsAnswer> {
     const read = async (): Promise<PairsAnswer> => {
       for (;;) {
         await this.#rows.admitRead(ts)
@@ -179,9 +180,9 @@ export class Reads {
           await this.#rows.settledOrLocked(blocking)
           continue
         }
-        const cached = this.#allCached(keys, ts)
+        const cached = keyOnly ? undefined : this.#allCached(keys, ts)
         if (cached !== undefined) return { pairs: this.#withinLimits(cached) }
-        const lookedUp = await this.#lookUpFew(keys, ts)
+        const lookedUp = keyOnly ? undefined : await this.#lookUpFew(keys, ts)
         if (lookedUp !== undefined) return { pairs: this.#withinLimits(lookedUp) }
         const lease = this.#answers.lease()
         const snapshot = this.#rows.engine.snapshot()
@@ -195,7 +196,8 @@ export class Reads {
               const write = writes[i]
               return write !== undefined && visibility.sees(write) ? [{ key, write }] : []
             })
-            await readPairsInto(pairs, snapshot, found, pairCost, lease)
+            if (keyOnly) pairs.push(...found.map(keyOf))
+            else await readPairsInto(pairs, snapshot, found, pairCost, lease)
           }
           await visibility.settled()
           return { pairs }
@@ -234,7 +236,7 @@ export class Reads {
   }
 
   scan(request: ScanRequest): Promise<ScanAnswer> {
-    const { start, end, limit, ts, reverse = false, keyOnly = false, bytesMax } = request
+    const { start, end, limit, ts, reverse = false, keyOnly = false, bytesMax, isOfServer } = request
     return this.#longReads.run(async () => {
       for (;;) {
         await this.#rows.admitRead(ts)
@@ -249,7 +251,7 @@ export class Reads {
           return blocking.length < limit
         }
         try {
-          const walked = inSlices(this.#rows.locks.walk({ start, end }, visit, { reverse }))
+          const walked = inSlices(this.#rows.locks.walk({ start, end }, visit, { reverse, withReserved: isOfServer }))
           if (walked instanceof Promise) await walked
         } finally {
           unwatch?.()
@@ -263,7 +265,7 @@ export class Reads {
           const grow = (bytes: number): void => lease.grow(bytes)
           const visibility = new Visibility(this.#rows, ts)
           const isSeen = (write: WriteRecord): boolean => visibility.sees(write)
-          const found = await scanVersions(snapshot, { start, end }, ts, limit, reverse, isSeen, grow)
+          const found = await scanVersions(snapshot, newestOf(request), ts, limit, reverse, isSeen, grow)
           await visibility.settled()
           if (blocking.length > 0) {
             const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
@@ -299,6 +301,10 @@ export class Reads {
   }
 }
 
+function newestOf({ start, end, isOfServer }: ScanRequest): EngineRange {
+  return isOfServer && start && end ? reservedRange(CF_NEWEST, start, end) : keyRange(CF_NEWEST, start, end)
+}
+
 function versionOf(write: WriteRecord | undefined, value: Uint8Array | undefined): CachedVersion {
   const { commitTs = 0, expireTs = 0, leaseFence = 0 } = write ?? {}
   return { value, commitTs, expireTs, leaseFence }
@@ -309,7 +315,7 @@ function pairOf(key: Uint8Array, version: Version): Pair {
   return withEnd({ key, value, commitTs }, version)
 }
 
-function keyOf({ key, write }: ScannedVersion): Pair {
+function keyOf({ key, write }: { readonly key: Uint8Array; readonly write: WriteRecord }): Pair {
   return withEnd({ key, commitTs: write.commitTs }, write)
 }
 
@@ -328,13 +334,17 @@ function blocks({ key, lock, isInDoubt }: LockEntry, ts: Timestamp): boolean {
 }
 
 /** @param blocking in scan order, before and after. */
-function addBlocking(blocking: LockEntry[], added: Set<LockEntry>, { start, end, ts, reverse }: ScanRequest): void {
+function addBlocking(
+  blocking: LockEntry[],
+  added: Set<LockEntry>,
+  { start, end, ts, reverse, isOfServer = false }: ScanRequest,
+): void {
   for (const entry of blocking) added.delete(entry)
   for (const entry of added) {
     const { key } = entry
     const isWithin =
       (start === undefined || Buffer.compare(key, start) >= 0) && (end === undefined || Buffer.compare(key, end) < 0)
-    if (isWithin && !isReserved(key) && blocks(entry, ts)) blocking.push(entry)
+    if (isWithin && isReserved(key) === isOfServer && blocks(entry, ts)) blocking.push(entry)
   }
   blocking.sort((a, b) => (reverse ? Buffer.compare(b.key, a.key) : Buffer.compare(a.key, b.key)))
 }

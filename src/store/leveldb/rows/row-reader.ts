@@ -6,8 +6,8 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import { endsHistory, type HistoryDepth, sameKey } from '../../../percolator/row.js'
 import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { type EngineReader, pagesOf } from '../engine/engine.js'
-import { CF_DEFAULT, CF_NEWEST, CF_WRITE, keyRange, newestKey, valueKey, versionRange } from '../records/keyspace.js'
+import { type EngineRange, type EngineReader, pagesOf } from '../engine/engine.js'
+import { CF_DEFAULT, CF_WRITE, keyRange, newestKey, valueKey, versionRange } from '../records/keyspace.js'
 import { decodeNewest } from '../records/newest-record.js'
 import { readOlderVersions, walkOlderVersions } from './older-versions.js'
 
@@ -63,20 +63,21 @@ export interface ScannedVersion {
 }
 
 /**
+ * @param range of CF_NEWEST.
  * @param grow called per page with the cost of its versions in memory; ends the scan by throwing.
  * @param isSeen whether the version of a key is one that the read finds.
  * @returns the versions that a read at `ts` sees in a range, in scan order, at most `limit`.
  */
 export async function scanVersions(
   engine: EngineReader,
-  range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
+  range: EngineRange,
   ts: Timestamp,
   limit: number,
   reverse: boolean,
   isSeen: (write: WriteRecord) => boolean,
   grow: (bytes: number) => void,
 ): Promise<ScannedVersion[]> {
-  const iterator = engine.iterator({ ...keyRange(CF_NEWEST, range.start, range.end), reverse })
+  const iterator = engine.iterator({ ...range, reverse })
   const found: ScannedVersion[] = []
   try {
     // Deleted keys yield no version, so pages double until the limit is reached.

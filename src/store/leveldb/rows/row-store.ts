@@ -18,7 +18,6 @@ import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
-import { AttachedKeys } from '../../attached-keys.js'
 import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
 import { isNewestCommit } from '../../calls/riders.js'
 import type { DepthOf, RecordReads, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
@@ -94,7 +93,6 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly observed = new Observed()
   readonly consumers = new ConsumerMoves()
   readonly leases = new HeldLeases()
-  readonly attached = new AttachedKeys()
   readonly changes: LevelDbChangeLog
   /** Called in the turn that allows writes again after a failed one. */
   onReloaded: () => void = () => {}

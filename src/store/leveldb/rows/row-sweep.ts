@@ -1,3 +1,4 @@
+import { afterPrefix } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { decodeKey } from '../../../percolator/codec/key.js'
 import { deleteWrite, type Mutation } from '../../../percolator/row.js'
@@ -19,7 +20,8 @@ export function sweepRows(rows: RowStore, prefix: Uint8Array, isOver: IsOver): P
   return guard(async () => {
     rows.health.requireAvailable()
     let bytesLeft = 0
-    for await (const page of pagesOf(rows.engine, reservedRange(CF_NEWEST, prefix), KEYS_AT_A_TIME)) {
+    const range = reservedRange(CF_NEWEST, prefix, afterPrefix(prefix) as Uint8Array)
+    for await (const page of pagesOf(rows.engine, range, KEYS_AT_A_TIME)) {
       const over: Uint8Array[] = []
       for (const [stored, bytes] of page) {
         const key = decodeKey(stored)

@@ -3,7 +3,6 @@ import { decodeSharedLease } from '../../../leases/rules/codec/shared-lease.js'
 import { decodeClaim, decodeHint } from '../../../observers/rules/codec/shared-cell.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
-import { fenceOfAttached } from '../../attached-names.js'
 import type { SystemName } from '../../system-records.js'
 import { CLAIM, RECORD, SECRET_BYTES } from '../layout/layout.js'
 import { systemNameOf } from '../layout/row-keys.js'
@@ -60,9 +59,6 @@ function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSy
       }
   } else if (name.startsWith('notify/')) decodeHint(value)
   else if (name.startsWith('lease/')) decodeSharedLease(value)
-  else if (name.startsWith('attached/')) {
-    if (fenceOfAttached(name as SystemName) === undefined)
-      throw new CorruptRecord('the name of the record of an attached key has no fence')
-  } else requireSystemRecord(name as SystemName, value)
+  else requireSystemRecord(name as SystemName, value)
   return undefined
 }

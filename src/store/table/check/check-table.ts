@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { printKey } from '../../../errors/print-key.js'
 import { isCellKey } from '../../../observers/rules/codec/cell-key.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
+import { isAttachedKey } from '../../../percolator/codec/attached-key.js'
 import { isOutcomeKey } from '../../../percolator/codec/outcome-key.js'
 import { isExpired, type Lock } from '../../../percolator/lock.js'
 import type { WriteRecord } from '../../../percolator/write.js'
@@ -101,7 +102,7 @@ class Check implements CheckedTable {
     if (!isRowOfUser(row.key)) {
       this.serverRows++
       const key = keyOfRow(row.key)
-      if (!isCellKey(key) && !isOutcomeKey(key)) return this.#checkServerRow(row)
+      if (!isCellKey(key) && !isOutcomeKey(key) && !isAttachedKey(key)) return this.#checkServerRow(row)
     } else if (row.key[0] === 0 && row.key[1] !== ESCAPE) {
       this.#found({ kind: 'unknown_row', isProblem: true, message: `no server writes the row ${printKey(row.key)}` })
       return

@@ -7,7 +7,7 @@ import type { SystemName } from '../../system-records.js'
 import type { RowRange } from './table.js'
 
 /** Longest key of a row, by Bigtable's documentation. */
-export const ROW_KEY_BYTES_MAX = 4096
+const ROW_KEY_BYTES_MAX = 4096
 /** Rows of the server itself begin with two of them. */
 const SERVER = Buffer.from([0, 0])
 /** Longest key of a user: the rows of its cells have longer keys. */

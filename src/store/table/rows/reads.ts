@@ -40,7 +40,7 @@ import {
   versionsSince,
 } from '../layout/layout.js'
 import { allRowsFrom, keyOfRow, rowKeyOf, rowRangeOf } from '../layout/row-keys.js'
-import type { ColumnRange, Table } from '../layout/table.js'
+import type { ColumnRange, RowRange, Table } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 import { knownByRead } from './known-row.js'
 import type { RowTable } from './row-table.js'
@@ -115,7 +115,7 @@ export class Reads {
     return untilWhole(() => this.#batchGet(request))
   }
 
-  async #batchGet({ keys, ts = TIMESTAMP_MAX }: BatchGetRequest): Promise<PairsAnswer> {
+  async #batchGet({ keys, ts = TIMESTAMP_MAX, keyOnly }: BatchGetRequest): Promise<PairsAnswer> {
     this.#answers.requireRoom()
     await this.#settle(ts)
     const rows = await this.#at(keys, ts)
@@ -127,10 +127,12 @@ export class Reads {
       if (lock !== undefined) locks.push(lock)
       const write = cells && versionAt(cells, ts)
       if (write === undefined) continue
-      if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.#batchGet({ keys, ts: await this.#source.next() })
+      if (ts === TIMESTAMP_MAX && write.expireTs !== 0)
+        return this.#batchGet({ keys, ts: await this.#source.next(), keyOnly })
       if (isVisible(write, ts)) versions.push({ key, write })
     }
     if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
+    if (keyOnly) return { pairs: versions.map(pairWithoutValue) }
     return this.#counted(async (lease) => ({ pairs: await this.#pairs(versions, lease) }))
   }
 
@@ -139,7 +141,7 @@ export class Reads {
   }
 
   async #scanOnce(request: ScanRequest): Promise<ScanAnswer> {
-    const { start, end, limit, ts, reverse, keyOnly, bytesMax } = request
+    const { limit, ts, reverse, keyOnly, bytesMax } = request
     this.#answers.requireRoom()
     await this.#settle(ts)
     return this.#counted(async (lease) => {
@@ -148,7 +150,7 @@ export class Reads {
       const pairs: Pair[] = []
       let bytes = 0
       let isCut = false
-      scan: for await (const rows of this.#scan.pages({ start, end }, columns, { reverse, firstRows: limit })) {
+      scan: for await (const rows of this.#scan.rowPages(rowsOf(request), columns, { reverse, firstRows: limit })) {
         await this.#requireKept(ts)
         const versions: Version[] = []
         const found = () => pairs.length + versions.length + locks.length
@@ -341,6 +343,10 @@ async function untilWhole<T>(read: () => Promise<T>): Promise<T> {
 
 function blocking(key: Uint8Array, { lock }: RowCells, ts: Timestamp): LockInfo | undefined {
   return lock !== undefined && blocksRead(lock, key, ts) ? lockInfo(key, lock) : undefined
+}
+
+function rowsOf({ start, end, isOfServer }: ScanRequest): RowRange {
+  return isOfServer && start && end ? { start: rowKeyOf(start), end: rowKeyOf(end) } : rowRangeOf({ start, end })
 }
 
 function versionAt({ writes }: RowCells, ts: Timestamp): WriteRecord | undefined {

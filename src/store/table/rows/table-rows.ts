@@ -8,7 +8,6 @@ import type { Lock } from '../../../percolator/lock.js'
 import { type HistoryDepth, type Mutation, sameKey } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { AttachedKeys } from '../../attached-keys.js'
 import { type ReachGuard, reachGuard } from '../../calls/reach-guard.js'
 import type { Change, Decided, Decision, RecordReads, RowAccess } from '../../calls/row-access.js'
 import { HeldLeases } from '../../held-leases.js'
@@ -73,7 +72,6 @@ export class TableRows implements RowAccess {
   readonly latches = new Latches(this.meters.latchWaits)
   readonly observed: Observed
   readonly leases = new HeldLeases()
-  readonly attached = new AttachedKeys()
   readonly records: RecordReads
   /** Called when this process has removed the lock of a key. */
   onUnlock: (key: Uint8Array) => void = () => {}

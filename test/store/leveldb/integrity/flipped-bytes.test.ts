@@ -285,7 +285,7 @@ test('a table that is damaged while the server runs stops all that reads from it
     expect((await failureOf(call() as Promise<unknown>)).message).toBe(damage)
 
   vi.spyOn(store.system, 'list').mockResolvedValue(new Map()) // Read before the server serves anything.
-  vi.spyOn(store.attachments, 'load').mockResolvedValue([])
+  vi.spyOn(store, 'scan').mockResolvedValueOnce({ pairs: [] })
   const { app } = await serve(store, directory)
   const ready = await app.inject('/readyz')
   expect([ready.statusCode, ready.json().detail]).toEqual([503, damage])

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest'
-import { attachedName } from '../../../../src/store/attached-names.js'
+import { attachedKey } from '../../../../src/percolator/codec/attached-key.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
+import { readPage } from '../../../../src/store/leveldb/engine/engine.js'
 import { checkRecords } from '../../../../src/store/leveldb/integrity/check-records.js'
-import { systemKey } from '../../../../src/store/leveldb/records/keyspace.js'
+import { CF_WRITE, newestKey, versionRange } from '../../../../src/store/leveldb/records/keyspace.js'
 import { repairDirectory } from '../../../../src/store/leveldb/repair/repair-directory.js'
 import { Attaching } from '../../../leases/attaching.js'
 import { utf8 } from '../../support.js'
@@ -27,19 +28,26 @@ test('missing and damaged records of attached keys are found, and a repair makes
     return found
   }
   expect(await check()).toEqual([])
-  const nameOf = (key: string): Buffer => systemKey(attachedName(fence, utf8(key)))
+  const recordsOf = async (key: string): Promise<Buffer[]> => {
+    const row = attachedKey(fence, utf8(key))
+    return [...(await readPage(raw, versionRange(CF_WRITE, row), 10)).map(([stored]) => stored), newestKey(row)]
+  }
+  const [damaged] = await recordsOf('damaged')
+  const lost = [...(await recordsOf('missing')), ...(await recordsOf('detached'))] // What is detached needs no row.
   await raw.write(
     [
-      { type: 'del', key: nameOf('missing') },
-      { type: 'put', key: nameOf('damaged'), value: Buffer.from('no seal') },
-      { type: 'del', key: nameOf('detached') }, // Says nothing that is so.
+      { type: 'put', key: damaged as Buffer, value: Buffer.from('no seal') },
+      ...lost.map((key) => ({ type: 'del', key }) as const),
     ],
     true,
   )
   expect(await check()).toEqual([
-    `damaged_record: the record of the key "damaged", attached to the fence ${fence} fails its checksum`,
+    expect.stringMatching(/^missing_write: the put record of 0x\w+ at \d+ fails its checksum, and its copy does not$/),
     expect.stringMatching(
-      /^missing_attachment: the put record of "missing" at \d+ is attached to the fence \d+, and has no record of that$/,
+      /^missing_attachment: the put record of "damaged" at \d+ is attached to the fence \d+, and has no row of that$/,
+    ),
+    expect.stringMatching(
+      /^missing_attachment: the put record of "missing" at \d+ is attached to the fence \d+, and has no row of that$/,
     ),
   ])
   await raw.close()
@@ -48,5 +56,5 @@ test('missing and damaged records of attached keys are found, and a repair makes
   await attaching.start()
   await attaching.database.leases.remove('a', 'me', fence)
   expect(await attaching.keys()).toEqual(['detached'])
-  expect(await attaching.records()).toBe(0)
+  expect(await attaching.rows()).toBe(0)
 })

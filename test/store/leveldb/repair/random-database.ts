@@ -1,5 +1,9 @@
 import { encodeConsumer } from '../../../../src/changes/rules/codec/consumer.js'
+import { Coordinator } from '../../../../src/coordinator/coordinator.js'
+import { AttachedKeys } from '../../../../src/leases/attached-keys.js'
 import { encodeLease } from '../../../../src/leases/rules/codec/lease.js'
+import type { PrewriteMutation } from '../../../../src/percolator/api.js'
+import { attachedKey } from '../../../../src/percolator/codec/attached-key.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
 import { reservedKey } from '../../../../src/percolator/codec/reserved-key.js'
 import { CELL_KINDS } from '../../../../src/store/cell-names.js'
@@ -8,6 +12,7 @@ import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js
 import type { Store } from '../../../../src/store/store.js'
 import type { SystemName } from '../../../../src/store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../../src/timestamp.js'
+import { commitOptionsOf } from '../../../../src/txn/commit-options.js'
 import type { Random } from '../../../anomalies/random.js'
 import { del, prewriteOf, put, START_MS, text, utf8, write } from '../../support.js'
 
@@ -109,8 +114,7 @@ export async function writeRandomDatabase(
     })
     presents.splice(0, presents.length, model.present())
     await registerObservers(store)
-    store.leases.listen({ fenceOf: (name) => model.leases.get(name) ?? 0 })
-    await store.attachments.load()
+    store.leases.listen({ fenceOf: (name) => model.leases.get(name) ?? 0, attaches: () => {} })
     for (let i = 0; i < txns; i++) {
       ms += random.below(20)
       await step(store, model, random, keys)
@@ -146,9 +150,10 @@ async function step(store: Store, model: Model, random: Random, keys: readonly s
   }
   const written = new Map(chosen.map((key) => [key, random.chance(0.15) ? undefined : valueFor(key)]))
   const [lease, fence] = random.chance(0.4) && model.leases.size > 0 ? random.pick([...model.leases]) : ['', 0]
-  const mutations = [...written].map(([key, value]) => {
+  const mutations = [...written].flatMap(([key, value]): PrewriteMutation | PrewriteMutation[] => {
     if (value === undefined) return del(key)
-    if (fence !== 0) return { ...put(key, value), leaseFence: fence }
+    const row = { op: 'put', key: attachedKey(fence, utf8(key)), value: new Uint8Array() } as const
+    if (fence !== 0) return [{ ...put(key, value), leaseFence: fence }, row]
     return random.chance(0.3) ? { ...put(key, value), expireTs: FAR_TS + random.below(1000) } : put(key, value)
   })
   const riders = fence === 0 ? undefined : { leases: [{ lease, fence }] }
@@ -193,7 +198,8 @@ async function changeLease(store: Store, model: Model, random: Random): Promise<
     return
   }
   model.leases.delete(name)
-  await store.attachments?.end(fence, [{ name: record, value: undefined }])
+  await attachedKeysOf(store).end(fence)
+  await store.system.write([{ name: record, value: undefined }])
   for (const [key, attachedTo] of [...model.attached]) {
     if (attachedTo !== fence) continue
     const [deletion] = (await store.mvccGetByKey({ key: utf8(key) })).writes
@@ -239,6 +245,10 @@ async function leaveLocks(
     presents.push(model.present())
   }
   await store.system.write([{ name: 'pin/a', value: packRecord([await store.tso(1), 1]) }])
+}
+
+export function attachedKeysOf(store: Store): AttachedKeys {
+  return new AttachedKeys(store, new Coordinator(store, commitOptionsOf(store.traits)))
 }
 
 const OBSERVERS = [

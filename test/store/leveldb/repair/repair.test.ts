@@ -3,6 +3,7 @@ import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { CLOCK_MS_MAX } from '../../../../src/limits.js'
+import { attachedKey } from '../../../../src/percolator/codec/attached-key.js'
 import { decodeKeyTs } from '../../../../src/percolator/codec/key.js'
 import { decodeLock } from '../../../../src/percolator/codec/lock.js'
 import { packRecord, unpackRecord } from '../../../../src/percolator/codec/record.js'
@@ -33,7 +34,7 @@ import { Random } from '../../../anomalies/random.js'
 import { codeOf, makeDirectory, prewriteOf, put, START_MS, testStores, text, utf8, write } from '../../support.js'
 import { entriesOfEngine } from '../directory/old-format.js'
 import { damage, filesOf, KINDS } from '../integrity/damage-files.js'
-import { type Model, REFUSED, writeRandomDatabase } from './random-database.js'
+import { attachedKeysOf, type Model, REFUSED, writeRandomDatabase } from './random-database.js'
 import { covers, differencesIn, unreportedCells } from './repaired-reads.js'
 
 /** More of them: PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair/repair.test.ts --test-timeout=3600000 */
@@ -373,14 +374,16 @@ test('an older version that counts again is attached to its lease as before', as
   const directory = await newDirectory()
   const store = await open(directory, START_MS)
   const fence = await store.tso(1)
-  store.leases.listen({ fenceOf: () => fence })
-  await store.attachments?.load()
-  const attached = { ...put('a', 'attached'), leaseFence: fence }
+  store.leases.listen({ fenceOf: () => fence, attaches: () => {} })
+  const attached = [
+    { ...put('a', 'attached'), leaseFence: fence },
+    { op: 'put' as const, key: attachedKey(fence, utf8('a')), value: new Uint8Array() },
+  ]
   const riders = { leases: [{ lease: 'l', fence }] }
-  await store.prewrite(prewriteOf(await store.tso(1), [attached], { tryOnePc: true, riders }))
+  await store.prewrite(prewriteOf(await store.tso(1), attached, { tryOnePc: true, riders }))
   const ts = await store.tso(1)
   await store.prewrite(prewriteOf(ts, [put('a', 'detached '.repeat(100))], { tryOnePc: true }))
-  await store.attachments?.end(fence, [])
+  await attachedKeysOf(store).end(fence)
   await store.close()
   const engine = await openLevelDb(directory)
   await engine.write([{ type: 'put', key: valueKey(utf8('a'), ts), value: Buffer.from('?') }], true)
@@ -389,8 +392,8 @@ test('an older version that counts again is attached to its lease as before', as
   expect([isRepaired, await isSound(directory)]).toEqual([true, true])
   expect(lost.map(({ key }) => key && text(key))).toEqual(['a'])
   const again = await open(directory)
-  expect(await again.attachments?.load()).toEqual([fence]) // A server deletes what no lease holds.
-  await again.attachments?.end(fence, [])
+  expect([...(await attachedKeysOf(again).fences())]).toEqual([fence]) // A server deletes what no lease holds.
+  await attachedKeysOf(again).end(fence)
   expect(await again.get({ key: utf8('a') })).toMatchObject({ found: false })
   await again.close()
 })

@@ -1,5 +1,4 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import type { PrewriteAnswer } from '../../../../src/percolator/api.js'
 import type { Store } from '../../../../src/store/store.js'
 import type { SystemName, SystemWrite } from '../../../../src/store/system-records.js'
 import {
@@ -7,10 +6,8 @@ import {
   EngineFailure,
   prewriteOf,
   put,
-  read,
   TappedEngine,
   testStores,
-  text,
   turn,
   utf8,
   WriteGate,
@@ -26,34 +23,8 @@ beforeEach(async () => {
   tapped.writes.length = 0
 })
 
-const record = (name: SystemName, value: string): SystemWrite => ({ name, value: utf8(value) })
-const stored = async (name: SystemName): Promise<string> => text((await store.system.get(name)) ?? utf8('absent'))
 const onePc = (startTs: number, key: string) => prewriteOf(startTs, [put(key)], { tryOnePc: true, linearizable: true })
-
-describe('records beside a transaction', () => {
-  test('are written in its batch, and made from its answer', async () => {
-    const startTs = await store.tso(1)
-    const beside = ({ onePcCommitTs }: PrewriteAnswer) => [
-      record('lease/a', `committed at ${onePcCommitTs}`),
-      record('pin/a', 'held'),
-    ]
-    const { onePcCommitTs } = await store.prewrite(onePc(startTs, 'a'), beside)
-    expect(await stored('lease/a')).toBe(`committed at ${onePcCommitTs}`)
-    expect(await stored('pin/a')).toBe('held')
-    expect(tapped.writes).toHaveLength(1)
-  })
-
-  test('are not there where their batch fails', async () => {
-    const request = onePc(await store.tso(1), 'a')
-    tapped.onWrite = async (_, land) => {
-      tapped.onWrite = (_next, landNext) => landNext()
-      void land
-      throw new EngineFailure('disk full')
-    }
-    expect(await codeOf(store.prewrite(request, () => [record('lease/a', 'done')]))).toBe('storage_unavailable')
-    expect([await stored('lease/a'), await read(store, 'a')]).toEqual(['absent', undefined])
-  })
-})
+const record = (name: SystemName, value: string): SystemWrite => ({ name, value: utf8(value) })
 
 describe('while a failed write is in doubt', () => {
   beforeEach(async () => {

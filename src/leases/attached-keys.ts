@@ -1,0 +1,278 @@
+import { afterKey } from '../bytes/key-range.js'
+import { keyText } from '../bytes/key-text.js'
+import type { Attached } from '../coordinator/attaches.js'
+import type { Coordinator } from '../coordinator/coordinator.js'
+import { locksOf } from '../coordinator/lock-resolver.js'
+import { Undetermined } from '../coordinator/undetermined.js'
+import { invalid, isKvError } from '../errors/kv-error.js'
+import { ATTACHED_MAX } from '../limits.js'
+import type { PrewriteMutation } from '../percolator/api.js'
+import {
+  attachedEnd,
+  attachedKey,
+  attachedPrefix,
+  fenceOfAttached,
+  keyOfAttached,
+} from '../percolator/codec/attached-key.js'
+import type { LeaseRider } from '../percolator/riders.js'
+import type { Store } from '../store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+
+/** Keys that one read asks for. */
+const KEYS_AT_A_TIME = 512
+/** Grants whose keys this process has counted. The oldest is dropped first. */
+const COUNTED_MAX = 1000
+/** From one count of the keys of a grant to the next. */
+const COUNT_AGAIN_MS = 1000
+/** How long a count waits for a lock of another server. */
+const LOCK_WAIT_MS = 1000
+
+const NOTHING = new Uint8Array()
+const MEETS_OTHERS = ['write_conflict', 'txn_lock_not_found', 'ts_below_safe_point'] as const
+
+/** What a try to end the keys of a grant has met: they are deleted, or others have changed or locked some, of which one is named. */
+export type EndTried =
+  | { readonly isDone: true }
+  | { readonly isDone: false; readonly lockedKey?: Uint8Array | undefined }
+
+/** Keys of one grant. */
+interface Count {
+  /** Upper bound, with those of commits on their way. */
+  atMost: number
+  /** Of commits on their way. */
+  coming: number
+  countedAtMs: number
+  /** While they are counted again. */
+  counting: Promise<void> | undefined
+}
+
+/**
+ * Keys that are deleted when a lease ends. A version that is attached has the fence of the grant (`WriteRecord.leaseFence`), and the transaction
+ * that attaches it puts a row, by which the end of the lease finds the key. The row may stand for longer than the attachment.
+ *
+ * Nothing is missed. The end begins when no transaction commits under the fence any more. What has committed under it has its row by then, or a
+ * lock there: the end reads the rows at a later timestamp, so it finds the one or meets the other.
+ */
+export class AttachedKeys {
+  readonly #store: Store
+  readonly #coordinator: Coordinator
+  /** By fence. */
+  readonly #counts = new Map<Timestamp, Promise<Count>>()
+
+  constructor(store: Store, coordinator: Coordinator) {
+    this.#store = store
+    this.#coordinator = coordinator
+  }
+
+  // ---- Attaching
+
+  /** See `Attaches`. */
+  async attach(mutations: readonly PrewriteMutation[], leases: readonly LeaseRider[]): Promise<Attached | undefined> {
+    const added = new Map<Timestamp, Uint8Array[]>()
+    for (const { key, leaseFence = 0 } of mutations) {
+      if (leaseFence === 0) continue
+      const row = attachedKey(leaseFence, key)
+      const rows = added.get(leaseFence)
+      if (rows === undefined) added.set(leaseFence, [row])
+      else rows.push(row)
+    }
+    if (added.size === 0) return undefined
+    const coming: (() => void)[] = []
+    const done = (): void => {
+      for (const end of coming.splice(0)) end()
+    }
+    try {
+      for (const [fence, rows] of added) {
+        const index = leases.findIndex((rider) => rider.fence === fence)
+        const rider = leases[index]
+        if (rider === undefined) continue // The prewrite is refused.
+        await this.#store.leases.attaches({ index, ...rider })
+        coming.push(await this.#reserve(fence, rows))
+      }
+    } catch (error) {
+      done()
+      throw error
+    }
+    return { rows: [...added.values()].flat().map((key) => ({ op: 'put', key, value: NOTHING })), done }
+  }
+
+  /** @returns to be called when the rows are written, or will not be. @throws KvError `invalid_argument` */
+  async #reserve(fence: Timestamp, rows: readonly Uint8Array[]): Promise<() => void> {
+    const count = await this.#countOf(fence)
+    let more = rows.length
+    const isFull = (): boolean => count.atMost + more > ATTACHED_MAX
+    if (isFull()) more -= await this.#standing(rows) // They are counted already.
+    if (isFull()) await this.#countAgain(fence, count)
+    if (isFull())
+      throw invalid('lease', `more than ${ATTACHED_MAX} keys would be attached to the lease of the fence ${fence}`)
+    count.atMost += more
+    count.coming += more
+    return () => {
+      count.coming -= more
+    }
+  }
+
+  /** How many of the rows there are. */
+  async #standing(rows: readonly Uint8Array[]): Promise<number> {
+    const read = () => this.#store.batchGet({ keys: rows, ts: TIMESTAMP_MAX, keyOnly: true })
+    return (await this.#coordinator.resolver.resolving(LOCK_WAIT_MS, read)).pairs.length
+  }
+
+  async #countOf(fence: Timestamp): Promise<Count> {
+    const known = this.#counts.get(fence)
+    if (known !== undefined) return known
+    const counted = this.#firstCount(fence)
+    this.#counts.set(fence, counted)
+    counted.catch(() => this.#counts.delete(fence))
+    if (this.#counts.size > COUNTED_MAX)
+      for (const oldest of this.#counts.keys()) if (this.#counts.delete(oldest)) break
+    return counted
+  }
+
+  async #firstCount(fence: Timestamp): Promise<Count> {
+    let atMost = 0
+    for await (const keys of this.#keysOf(fence, LOCK_WAIT_MS)) atMost += keys.length
+    return { atMost, coming: 0, countedAtMs: Number.NEGATIVE_INFINITY, counting: undefined }
+  }
+
+  /** Counts the keys that are attached to the grant, unless that has just been done, and removes the rows of the others. */
+  async #countAgain(fence: Timestamp, count: Count): Promise<void> {
+    if (count.counting === undefined) {
+      if (performance.now() - count.countedAtMs < COUNT_AGAIN_MS) return
+      count.counting = this.#recount(fence, count).finally(() => {
+        count.counting = undefined
+      })
+    }
+    await count.counting
+  }
+
+  async #recount(fence: Timestamp, count: Count): Promise<void> {
+    let attached = 0
+    const stale: Uint8Array[] = []
+    for await (const keys of this.#keysOf(fence, LOCK_WAIT_MS)) {
+      const detached = await this.#detached(fence, keys)
+      attached += keys.length - detached.length
+      stale.push(...detached)
+    }
+    count.atMost = attached + count.coming
+    count.countedAtMs = performance.now()
+    // Whoever asked may hold latches that this needs.
+    if (stale.length > 0) this.#coordinator.inBackground(this.#delete(fence, stale, false))
+  }
+
+  /** The keys among them that are not attached to the grant. Of those that are locked nobody knows it; to end their locks takes latches. */
+  async #detached(fence: Timestamp, keys: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
+    try {
+      const { pairs } = await this.#store.batchGet({ keys, ts: TIMESTAMP_MAX, keyOnly: true })
+      const attached = new Set(pairs.flatMap(({ key, leaseFence }) => (leaseFence === fence ? [keyText(key)] : [])))
+      return keys.filter((key) => !attached.has(keyText(key)))
+    } catch (error) {
+      if (!isKvError(error, 'key_locked')) throw error
+      const locked = new Set(locksOf(error).map(({ key }) => keyText(key)))
+      const others = keys.filter((key) => !locked.has(keyText(key)))
+      return others.length === 0 ? [] : this.#detached(fence, others)
+    }
+  }
+
+  // ---- Ending
+
+  /** The fences of all grants to which keys may be attached. */
+  async fences(): Promise<ReadonlySet<Timestamp>> {
+    const fences = new Set<Timestamp>()
+    for (let start = attachedPrefix(0); ; ) {
+      const [first] = await this.#page(start, attachedEnd(), 1, await this.#store.readTs(), LOCK_WAIT_MS)
+      if (first === undefined) return fences
+      const fence = fenceOfAttached(first)
+      fences.add(fence)
+      start = attachedEnd(fence)
+    }
+  }
+
+  /**
+   * Deletes every key whose present version is attached to the grant, in one transaction, and the rows with them. One try, which waits for no lock.
+   * The fence must not be in force any more.
+   * @param lockedKey that the last try has met. To look at one key costs less than to try with all.
+   */
+  async end(fence: Timestamp, lockedKey?: Uint8Array): Promise<EndTried> {
+    if (lockedKey !== undefined && (await this.#isLocked(lockedKey))) return { isDone: false, lockedKey }
+    try {
+      await this.finish(fence, 0)
+      return { isDone: true }
+    } catch (error) {
+      if (isKvError(error, 'key_locked')) return { isDone: false, lockedKey: locksOf(error)[0]?.key }
+      if (MEETS_OTHERS.some((code) => isKvError(error, code))) return { isDone: false }
+      throw error instanceof Undetermined ? error.cause : error
+    }
+  }
+
+  /** The same. @param lockWaitMs how long it waits for locks. @param stop ends the wait. */
+  async finish(fence: Timestamp, lockWaitMs: number, stop?: AbortSignal): Promise<void> {
+    const end = async (): Promise<void> => {
+      const keys: Uint8Array[] = []
+      for await (const page of this.#keysOf(fence, 0)) keys.push(...page)
+      if (keys.length > 0) await this.#delete(fence, keys, true)
+    }
+    await this.#coordinator.resolver.resolving(lockWaitMs, end, stop)
+    this.#counts.delete(fence)
+  }
+
+  /**
+   * One transaction under the latches of its keys: one that others write all the time would conflict for ever.
+   * @param areOver also deletes the keys that are attached. Else their rows stay.
+   */
+  async #delete(fence: Timestamp, keys: readonly Uint8Array[], areOver: boolean): Promise<void> {
+    const rows = keys.map((key) => attachedKey(fence, key))
+    const claim = { written: [...keys, ...rows].map(keyText), read: [], isAlone: false }
+    await this.#store.exclusive(claim, async (prewrite) => {
+      const txn = await this.#coordinator.begin(ONCE)
+      const attached = new Set<string>()
+      for (let at = 0; at < keys.length; at += KEYS_AT_A_TIME) {
+        const some = { keys: keys.slice(at, at + KEYS_AT_A_TIME), ts: txn.startTs, keyOnly: true }
+        for (const { key, leaseFence } of (await this.#store.batchGet(some)).pairs)
+          if (leaseFence === fence) attached.add(keyText(key))
+      }
+      for (const [i, key] of keys.entries()) {
+        const isAttached = attached.has(keyText(key))
+        if (isAttached && areOver) await txn.delete(key)
+        if (!isAttached || areOver) await txn.delete(rows[i] as Uint8Array)
+      }
+      await txn.commit(prewrite)
+    })
+  }
+
+  /** Ends the transaction of the lock, if that is due. */
+  async #isLocked(key: Uint8Array): Promise<boolean> {
+    const { locks } = await this.#store.scanLock({ start: key, end: afterKey(key), maxTs: TIMESTAMP_MAX })
+    return !(await this.#coordinator.resolver.resolve(locks, this.#store.now()))
+  }
+
+  // ---- Rows
+
+  /** The keys that have rows, some at a time. */
+  async *#keysOf(fence: Timestamp, lockWaitMs: number): AsyncGenerator<readonly Uint8Array[], void> {
+    const ts = await this.#store.readTs()
+    const end = attachedEnd(fence)
+    for (let start = attachedPrefix(fence); ; ) {
+      const page = await this.#page(start, end, KEYS_AT_A_TIME, ts, lockWaitMs)
+      const last = page.at(-1)
+      if (last === undefined) return
+      yield page.map(keyOfAttached)
+      if (page.length < KEYS_AT_A_TIME) return
+      start = afterKey(last)
+    }
+  }
+
+  async #page(
+    start: Uint8Array,
+    end: Uint8Array,
+    limit: number,
+    ts: Timestamp,
+    lockWaitMs: number,
+  ): Promise<readonly Uint8Array[]> {
+    const read = () => this.#store.scan({ start, end, limit, ts, keyOnly: true, isOfServer: true })
+    const { pairs } = await this.#coordinator.resolver.resolving(lockWaitMs, read)
+    return pairs.map(({ key }) => key)
+  }
+}
+
+const ONCE = { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0, isFirst: true } as const
