@@ -313,6 +313,21 @@ test('a commit whose answer was lost, and whose record was collected then, is no
   expect(await codeOf(store.commit({ keys: [utf8('p')], startTs, commitTs }))).toBe('storage_unavailable')
 })
 
+test('a commit that loses the race for a key for long, when its primary is written, is not refused', async () => {
+  const { table, all } = await servers(1)
+  await inLeaps(table, async () => {
+    const [{ own, store }] = all
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('p'), put('k')]))
+    const request = { keys: [utf8('p'), utf8('k')], startTs, commitTs: await store.tso(1) }
+    own.change = async (key, ...change) => (key.equals(utf8('k')) ? 'refused' : table.change(key, ...change))
+    expect(await codeOf(store.commit(request))).toBe('storage_unavailable')
+    own.change = (...change) => table.change(...change)
+    expect(await store.commit(request)).toEqual({ commitTs: request.commitTs })
+    await store.close()
+  })
+})
+
 /** Or the lock would be taken for one of a transaction that never committed, once the record of its primary is gone. */
 test('locks on reserved keys are ended too, before the record of their primary goes', async () => {
   const { all } = await servers(1, 0)

@@ -183,6 +183,13 @@ export class TableRows implements RowAccess {
       isRepeat ||= written.mayHaveLanded
       if (performance.now() > deadlineMs) {
         await this.#takeBack(held)
+        // The row that decides may be written, and what ends a transaction is not taken back.
+        if (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
+          throw new KvError(
+            'storage_unavailable',
+            'too many others change the same keys: the change may be done or not',
+            {},
+          )
         throw new KvError('overloaded', 'too many others change the same keys', {})
       }
       await backoff.wait()
@@ -359,7 +366,7 @@ export class TableRows implements RowAccess {
         all.slice(from, from + ROWS_AT_ONCE).map(async ({ row, landed }) => {
           if (row === undefined || landed === undefined) return true
           const { before, mutations } = landed
-          if (!mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')) return true
+          if (!onlyLocks(mutations)) return true
           const { key } = row
           const undone: Mutation[] = [
             before.lock === undefined ? { type: 'delete-lock', key } : { type: 'put-lock', key, lock: before.lock },
@@ -386,6 +393,10 @@ export class TableRows implements RowAccess {
     const historyOf = (key: Uint8Array) => this.historyOf(key, startTs)
     return reachGuard({ lockOf, historyOf }, keys, startTs, reaches)
   }
+}
+
+function onlyLocks(mutations: readonly Mutation[]): boolean {
+  return mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')
 }
 
 /** A refusal that is thrown may rest on a guess as well. */
