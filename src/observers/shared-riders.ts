@@ -52,8 +52,8 @@ interface AckToMake {
 export async function sharedRide(sources: RiderSources, request: RideRequest): Promise<Ride> {
   const { acks = [], notify = [] } = request.riders
   const { startTs, mutations, mayRepeat = false } = request
-  const toMake = await lookedAt(sources, request, acks)
   const written = new Set(mutations.map(({ key }) => keyText(key)))
+  const toMake = await lookedAt(sources, request, acks, written)
   const rows = new Map<string, PrewriteMutation>()
   const putRow = (key: Uint8Array, value: Uint8Array): void => {
     rows.set(keyText(key), { op: 'put', key, value })
@@ -141,6 +141,7 @@ async function lookedAt(
   { cells, store, ...sources }: RiderSources,
   { riders, startTs, resolver, lockWaitMs, signal }: RideRequest,
   acks: readonly AckRider[],
+  written: ReadonlySet<string>,
 ): Promise<AckToMake[]> {
   const groups = new Map<string, { observer: SharedObserver; seen: Timestamp; riders: AckRider[] }>()
   const names = new Set<string>()
@@ -170,7 +171,10 @@ async function lookedAt(
           }),
         )
         const toMake = looks.flat()
-        const locks = toMake.flatMap(({ cell, seen }) => locksBelow(cell, seen, startTs))
+        // A change below its start_ts would be hidden by its own write, without a conflict.
+        const locks = toMake.flatMap(({ cell, seen }) =>
+          locksBelow(cell, written.has(keyText(cell.key)) ? startTs : seen, startTs),
+        )
         if (locks.length > 0) throw keysLocked(locks)
         return toMake
       },

@@ -203,6 +203,31 @@ test('what a run writes to its own key is no change for it, and hides none', () 
     await expectAtRest(two)
   }))
 
+test('what a run writes to its own key hides no change that is committed between its look and its lock', () =>
+  withTwo(async (two) => {
+    const { table, one, other } = two
+    await transact(one, putOf('doc/1'))
+    const [first] = (await claim(one)) as [Notification]
+    const startTs = await other.store.tso(1)
+    await other.store.prewrite(prewriteOf(startTs, [put('doc/1')], { lockTtl: 60_000 }))
+    const commitTs = await other.store.tso(1)
+    const rows = table.rows.bind(table)
+    table.rows = async (request) => {
+      const found = await rows(request)
+      const isLook = request.keys?.some((key) => text(key) === 'doc/1') && request.ranges !== undefined
+      if (!isLook) return found
+      table.rows = rows
+      await other.store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
+      return found
+    }
+    const acks = [{ observer: 'words', key: first.key, fence: first.fence }]
+    await one.transact({ checks: [], ops: [putOf('doc/1')], riders: { acks }, maxRetries: 9, lockWaitMs: 5000 })
+    const [second] = (await claim(one)) as [Notification]
+    expect(second.commitTs).toBeGreaterThan(commitTs)
+    await ack(one, second)
+    await expectAtRest(two)
+  }))
+
 test('failures are counted by all servers together; a parked cell is retried, or skipped, by any', () =>
   withTwo(
     async (two) => {
