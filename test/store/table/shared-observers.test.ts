@@ -361,6 +361,23 @@ test('a backfill notifies every key once, and goes on when its server has died',
       await sleep(1000)
       const some = await claim(third, 100)
       for (const { kind, key } of some) {
+test('an expiry that one server leaves for later, while another one hints at it, is hinted at again', () =>
+  withTwo(async ({ table, one: { store } }) => {
+    const cells = store.shared?.cells ?? expect.fail()
+    const id = store.cells.named('words')?.id ?? 0
+    const later = () => cells.hintAt(id, utf8('doc/1'), 10)
+    await later()
+    const hint = table.put.bind(table)
+    table.put = async (key, writes) => {
+      await hint(key, writes)
+      table.put = hint
+      await later()
+    }
+    expect(await cells.hintDue(id, 10)).toBe(1)
+    expect(await cells.hintDue(id, 10)).toBe(1)
+    expect(await cells.hintDue(id, 10)).toBe(0)
+  }))
+
         expect(kind).toBe('backfill')
         found.add(text(key))
       }

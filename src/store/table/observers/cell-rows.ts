@@ -215,7 +215,7 @@ export class CellRows implements SharedCells {
 
   hintAt(id: Timestamp, key: Uint8Array, ts: Timestamp): Promise<void> {
     const row = Buffer.concat([timedPrefix(id), bigEndian(ts), key])
-    return this.#table.put(row, [{ family: 'o', qualifier: RECORD, value: Buffer.of(1) }])
+    return this.#table.put(row, [{ family: 'o', qualifier: RECORD, value: this.#revisions.next() }])
   }
 
   async hintDue(id: Timestamp, ts: Timestamp): Promise<number> {
@@ -225,13 +225,14 @@ export class CellRows implements SharedCells {
     for (let from = 0; from < rows.length; from += CALLS_AT_ONCE) {
       const some = rows.slice(from, from + CALLS_AT_ONCE)
       await Promise.all(
-        some.map(({ key: row }) => {
+        some.map(async ({ key: row, cells: [cell] }) => {
           const commitTs = readTs(row, prefix.length, 'hint')
-          return this.#hints.put(id, row.subarray(prefix.length + TS_BYTES), { commitTs, depth: 0 })
+          await this.#hints.put(id, row.subarray(prefix.length + TS_BYTES), { commitTs, depth: 0 })
+          // Who has looked at the cell by a clock that is behind has left the row anew, and removed the hint.
+          await this.#table.change(row, { family: 'o', qualifier: RECORD, value: cell?.value }, 'remove')
         }),
       )
     }
-    if (rows.length > 0) await this.#table.remove(rows.map(({ key }) => key))
     return rows.length
   }
 
