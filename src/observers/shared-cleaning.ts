@@ -1,6 +1,6 @@
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Timestamp } from '../timestamp.js'
-import { expiresAt, type HintedCell, type SharedCell } from './rules/shared-cell.js'
+import { expiresAt, type Hint, type HintedCell, type SharedCell } from './rules/shared-cell.js'
 
 /**
  * Removes the hint of a clean cell, and hints at the time when its version expires.
@@ -16,4 +16,18 @@ export async function forgetClean(
   const expiry = expiresAt(cell, now)
   if (expiry !== undefined) await cells.hintAt(id, hinted.key, expiry)
   await cells.forget(id, hinted)
+}
+
+/** Removes the failure of a cell that is dirty, and hints at it, since a parked one has no hint. */
+export async function unpark(
+  cells: SharedCells,
+  id: Timestamp,
+  cell: Pick<SharedCell, 'key' | 'failure'>,
+  hint: Omit<Hint, 'value'>,
+): Promise<void> {
+  const { key } = cell
+  // Twice: a look that finds the cell parked removes the first, and a kill in between must not leave the cell without one.
+  await cells.hint(id, key, hint)
+  await cells.replaceFailure(id, cell, undefined)
+  await cells.hint(id, key, hint)
 }

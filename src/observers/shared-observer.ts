@@ -376,8 +376,8 @@ export class SharedObserver {
       case 'too deep': {
         const error = `the depth ${step.entry.depth} of the notification is above max_depth ${this.#observer.maxDepth}`
         const failure: Failure = { attempts: 0, notBeforeMs: 0, error, parkedTs: ts, ...step.entry }
-        await cells.putFailure(this.id, cell.key, failure)
-        if (isStill(cell)) await forgetClean(cells, this.id, hinted, cell, ts)
+        if ((await cells.replaceFailure(this.id, cell, failure)) && isStill(cell))
+          await forgetClean(cells, this.id, hinted, cell, ts)
         return undefined
       }
       case 'claim': {
@@ -408,7 +408,7 @@ export class SharedObserver {
     const left: SharedClaim = { fence: 0, untilMs, worker: '', leaseMs: 0 }
     if ((await cells.claim(this.id, { key, claim }, left)) === undefined) return undefined
     if (failed === undefined) return false
-    await cells.putFailure(this.id, key, failed.failure)
+    if (!(await cells.replaceFailure(this.id, cell, failed.failure))) return false
     const isParked = failed.failure.parkedTs > 0
     if (isParked && isStill(cell)) await forgetClean(cells, this.id, hinted, cell, ts)
     return isParked

@@ -44,7 +44,7 @@ import type {
   Registration,
   Release,
 } from './rules/observers-api.js'
-import type { SharedObserver as Registered } from './rules/shared-cell.js'
+import type { SharedObserver as Registered, SharedCell } from './rules/shared-cell.js'
 import {
   backfillShared,
   COMMITS_AT_ONCE,
@@ -52,6 +52,7 @@ import {
   encodeProgress,
   type SharedBackfillSources,
 } from './shared-backfill.js'
+import { unpark } from './shared-cleaning.js'
 import { SharedObserver } from './shared-observer.js'
 import { notification, type RiderSources, sharedRide } from './shared-riders.js'
 
@@ -504,21 +505,16 @@ export class SharedObservers implements ObserversHome {
 
   #retry(observer: SharedObserver, keys: readonly Uint8Array[]): Promise<number> {
     const { id } = observer
-    const change = async (key: Uint8Array, commitTs: Timestamp): Promise<void> => {
-      const hint = { commitTs, depth: 0 }
-      // Twice: a look that finds the cell parked removes the first, and a kill in between must not leave the cell without one.
-      await this.#cells.hint(id, key, hint)
-      await this.#cells.putFailure(id, key, undefined)
-      await this.#cells.hint(id, key, hint)
-    }
+    const change = (cell: SharedCell): Promise<void> =>
+      unpark(this.#cells, id, cell, { commitTs: cell.failure?.changeTs ?? 0, depth: 0 })
     return this.#eachParked(observer, keys, change, true)
   }
 
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
     const observer = await this.#known(name)
-    return this.#eachParked(observer, await distinctKeys(keys), async (key, _, ackKey) => {
-      await this.#commit((startTs) => ({ op: 'put', key: ackKey, value: encodeAckTs(startTs) }))
-      await this.#cells.putFailure(observer.id, key, undefined)
+    return this.#eachParked(observer, await distinctKeys(keys), async (cell) => {
+      await this.#commit((startTs) => ({ op: 'put', key: cell.ackKey, value: encodeAckTs(startTs) }))
+      await this.#cells.replaceFailure(observer.id, cell, undefined)
     })
   }
 
@@ -526,13 +522,13 @@ export class SharedObservers implements ObserversHome {
   async #eachParked(
     observer: SharedObserver,
     keys: readonly Uint8Array[],
-    change: (key: Uint8Array, changeTs: Timestamp, ackKey: Uint8Array) => Promise<void>,
+    change: (cell: SharedCell) => Promise<void>,
     orCovered = false,
   ): Promise<number> {
     let count = 0
     for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME) {
       const parked = await observer.parkedOf(keys.slice(from, from + CELLS_AT_A_TIME), orCovered)
-      await Promise.all(parked.map(({ key, failure, ackKey }) => change(key, failure?.changeTs ?? 0, ackKey)))
+      await Promise.all(parked.map(change))
       count += parked.length
     }
     if (count > 0) observer.wake()

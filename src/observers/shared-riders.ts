@@ -21,7 +21,7 @@ import {
 } from './rules/codec/cell-key.js'
 import { requireInRange } from './rules/observer.js'
 import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from './rules/shared-cell.js'
-import { forgetClean } from './shared-cleaning.js'
+import { forgetClean, unpark } from './shared-cleaning.js'
 
 const SETTLED_AT_A_TIME = 64
 const LOOKS_MAX = 10
@@ -219,9 +219,11 @@ async function settleOne(cells: SharedCells, ack: AckToMake, present: SharedCell
   const { observer, rider, cell } = ack
   const { id } = observer
   const { key, hint, claim, failure } = cell
-  if (failure !== undefined) await cells.putFailure(id, key, undefined)
-  if (isStill(present) && uncovered(present, observer, TIMESTAMP_MAX, now) === undefined)
-    await forgetClean(cells, id, { key, hint, claim }, present, now)
+  const left = uncovered(present, observer, TIMESTAMP_MAX, now)
+  if (failure !== undefined && left !== undefined)
+    await unpark(cells, id, cell, { commitTs: left.changeTs, depth: left.depth })
+  else if (failure !== undefined) await cells.replaceFailure(id, cell, undefined)
+  if (isStill(present) && left === undefined) await forgetClean(cells, id, { key, hint, claim }, present, now)
   else if (claim !== undefined && claim.fence !== 0 && claim.fence <= rider.fence)
     await cells.claim(id, { key, claim }, undefined)
 }

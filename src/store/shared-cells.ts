@@ -41,8 +41,12 @@ export interface SharedCells {
   forget(id: Timestamp, hinted: HintedCell): Promise<void>
   /** Hints at a cell without a change. */
   hint(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void>
-  /** undefined removes it. */
-  putFailure(id: Timestamp, key: Uint8Array, failure: Failure | undefined): Promise<void>
+  /** Replaces the failure that was read, or removes it. @returns false when somebody else was faster. */
+  replaceFailure(
+    id: Timestamp,
+    cell: Pick<SharedCell, 'key' | 'failure'>,
+    failure: Failure | undefined,
+  ): Promise<boolean>
   /** Removes notifications that are covered. */
   removeNotified(keys: readonly Uint8Array[]): Promise<void>
 

@@ -62,7 +62,7 @@ export function sharedCellCases({ open, test }: Contract): void {
     const { id } = observer
     for (const key of ['c', 'a', 'b']) {
       await cells.hint(id, utf8(key), { commitTs: 5, depth: 0 })
-      await cells.putFailure(id, utf8(key), FAILURE)
+      await cells.replaceFailure(id, { key: utf8(key), failure: undefined }, FAILURE)
     }
     const pages = [cells.hinted.bind(cells), cells.failures.bind(cells)]
     for (const page of pages as readonly ((
@@ -73,7 +73,10 @@ export function sharedCellCases({ open, test }: Contract): void {
       expect(await read(undefined)).toEqual(['a', 'b'])
       expect(await read(utf8('b'))).toEqual(['c'])
     }
-    await cells.putFailure(id, utf8('b'), undefined)
+    const other = { ...FAILURE, attempts: FAILURE.attempts + 1 }
+    expect(await cells.replaceFailure(id, { key: utf8('b'), failure: undefined }, other)).toBe(false)
+    expect(await cells.replaceFailure(id, { key: utf8('b'), failure: other }, undefined)).toBe(false)
+    expect(await cells.replaceFailure(id, { key: utf8('b'), failure: FAILURE }, undefined)).toBe(true)
     expect(await cells.failures(id, ALL)).toMatchObject([{ key: utf8('a'), failure: FAILURE }, { key: utf8('c') }])
   })
 
@@ -159,7 +162,7 @@ export function sharedCellCases({ open, test }: Contract): void {
     const gone = observer.id + 1
     for (const id of [observer.id, gone]) {
       await cells.hint(id, utf8('doc/a'), { commitTs: 5, depth: 0 })
-      await cells.putFailure(id, utf8('doc/a'), FAILURE)
+      await cells.replaceFailure(id, { key: utf8('doc/a'), failure: undefined }, FAILURE)
       await cells.hintAt(id, utf8('doc/b'), 10)
     }
     await cells.sweep()

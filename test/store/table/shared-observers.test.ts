@@ -294,12 +294,31 @@ test('a failure that was written late, of a cell that a run has covered, goes wi
     const id = one.store.cells.named('words')?.id ?? 0
     const change = { changeTs: commitTs, kind: 'put', depth: 0 } as const
     const late = { ...change, attempts: 1, error: 'it has failed', parkedTs: commitTs, notBeforeMs: 0 }
-    await one.store.shared?.cells.putFailure(id, utf8('doc/1'), late)
+    await one.store.shared?.cells.replaceFailure(id, { key: utf8('doc/1'), failure: undefined }, late)
     expect((await other.observers.parked('words', { limit: 10 })).parked).toEqual([])
     expect(await other.observers.retry('words')).toBe(1)
     expect(await other.observers.retry('words')).toBe(0)
     await expectAtRest(two)
   }))
+
+test('what a run has not seen is handed out when it commits, though the cell was parked meanwhile', () =>
+  withTwo(
+    async (two) => {
+      const { one, other } = two
+      await transact(one, putOf('doc/1'))
+      const [first] = (await one.observers.claim('words', { worker: 'w', leaseMs: 100 })) as [Notification]
+      const missed = await transact(other, putOf('doc/1'))
+      await sleep(200)
+      expect(await claim(other)).toEqual([]) // Counts the attempt.
+      expect((await other.observers.get('words')).parked).toBe(1)
+      await ack(one, first)
+      const second = await claim(other)
+      expect(second).toMatchObject([{ key: utf8('doc/1'), commitTs: missed, attempt: 1 }])
+      await ack(other, ...second)
+      await expectAtRest(two)
+    },
+    { maxAttempts: 1 },
+  ))
 
 test('a prewrite that comes to nothing does not take away the depth of a notification', () =>
   withTwo(
@@ -342,6 +361,23 @@ test('a version that expires is a change, told after a run has covered its put',
     await expectAtRest(two)
   }))
 
+test('an expiry that one server leaves for later, while another one hints at it, is hinted at again', () =>
+  withTwo(async ({ table, one: { store } }) => {
+    const cells = store.shared?.cells ?? expect.fail()
+    const id = store.cells.named('words')?.id ?? 0
+    const later = () => cells.hintAt(id, utf8('doc/1'), 10)
+    await later()
+    const hint = table.put.bind(table)
+    table.put = async (key, writes) => {
+      await hint(key, writes)
+      table.put = hint
+      await later()
+    }
+    expect(await cells.hintDue(id, 10)).toBe(1)
+    expect(await cells.hintDue(id, 10)).toBe(1)
+    expect(await cells.hintDue(id, 10)).toBe(0)
+  }))
+
 test('a backfill notifies every key once, and goes on when its server has died', { tags: ['long'] }, () =>
   withTwo(async ({ table, one, other }) => {
     const keys = Array.from({ length: 300 }, (_, i) => `doc/${String(i).padStart(3, '0')}`)
@@ -361,23 +397,6 @@ test('a backfill notifies every key once, and goes on when its server has died',
       await sleep(1000)
       const some = await claim(third, 100)
       for (const { kind, key } of some) {
-test('an expiry that one server leaves for later, while another one hints at it, is hinted at again', () =>
-  withTwo(async ({ table, one: { store } }) => {
-    const cells = store.shared?.cells ?? expect.fail()
-    const id = store.cells.named('words')?.id ?? 0
-    const later = () => cells.hintAt(id, utf8('doc/1'), 10)
-    await later()
-    const hint = table.put.bind(table)
-    table.put = async (key, writes) => {
-      await hint(key, writes)
-      table.put = hint
-      await later()
-    }
-    expect(await cells.hintDue(id, 10)).toBe(1)
-    expect(await cells.hintDue(id, 10)).toBe(1)
-    expect(await cells.hintDue(id, 10)).toBe(0)
-  }))
-
         expect(kind).toBe('backfill')
         found.add(text(key))
       }

@@ -181,9 +181,18 @@ export class CellRows implements SharedCells {
     return this.#hints.put(id, key, hint)
   }
 
-  putFailure(id: Timestamp, key: Uint8Array, failure: Failure | undefined): Promise<void> {
-    const value = failure && encodeFailure(failure)
-    return this.#table.put(rowKeyOfSystem(cellName('failure', id, key)), [{ family: 'o', qualifier: RECORD, value }])
+  /** On a condition, or a copy that lands late would replace a parked failure, whose cell has no hint. */
+  replaceFailure(
+    id: Timestamp,
+    { key, failure: before }: Pick<SharedCell, 'key' | 'failure'>,
+    failure: Failure | undefined,
+  ): Promise<boolean> {
+    const column = { family: 'o', qualifier: RECORD } as const
+    return this.#change(
+      rowKeyOfSystem(cellName('failure', id, key)),
+      { ...column, value: before && encodeFailure(before) },
+      [{ ...column, value: failure && encodeFailure(failure) }],
+    )
   }
 
   async removeNotified(keys: readonly Uint8Array[]): Promise<void> {
