@@ -73,6 +73,8 @@ export interface CellsSeen {
   untold(ts: Timestamp, keys: readonly string[]): string[]
   /** Up to where a cell is covered; 0 for one that no run has seen. */
   coveredTo(observer: string, key: string): Timestamp
+  /** commit_ts of a notification that was made above `floor`, and answered with `ts`. */
+  notifiedAt(observer: string, key: string, floor: Timestamp, ts: Timestamp): Timestamp
 }
 
 /**
@@ -144,6 +146,10 @@ export class CellLedger implements CellsSeen {
   coveredTo(observer: string, key: string): Timestamp {
     const id = this.#observers.get(observer)?.id
     return this.#cells.get(`${id} ${key}`)?.coveredTo ?? 0
+  }
+
+  notifiedAt(_observer: string, _key: string, _floor: Timestamp, ts: Timestamp): Timestamp {
+    return ts
   }
 
   #apply({ commits, records }: Batch, violations: Violations): void {

@@ -86,6 +86,8 @@ export interface Notified {
   readonly observer: string
   readonly key: string
   readonly ts: Timestamp
+  /** What was known to be committed when it began. */
+  readonly floor: Timestamp
   readonly timeline: number
 }
 

@@ -780,7 +780,7 @@ const SHARED = [
   [
     'a run forgets what it has not seen',
     'observers/shared-riders',
-    'if (isStill(present) && uncovered(present, observer, TIMESTAMP_MAX, now) === undefined)',
+    'if (isStill(present) && left === undefined)',
     'if (true)',
   ],
   [

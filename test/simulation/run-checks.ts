@@ -23,8 +23,8 @@ export function checkRuns(history: History, ledger: Ledger, violations: Violatio
   }
   // A skip is a transaction of the server there.
   for (const startTs of ledger.isShared ? [] : byStart.keys()) violations.add('run', `nobody ran the run of ${startTs}`)
-  for (const { observer, key, ts } of history.notified)
-    if (cells.coveredTo(observer, key) < ts)
+  for (const { observer, key, ts, floor } of history.notified)
+    if (cells.coveredTo(observer, key) < cells.notifiedAt(observer, key, floor, ts))
       violations.add('at rest', `no run has seen the notification of ${key} for ${observer} at ${ts}`)
 }
 

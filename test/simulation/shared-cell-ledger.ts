@@ -5,7 +5,7 @@ import type { Observer } from '../../src/observers/rules/observer.js'
 import { keyRangeOf } from '../../src/percolator/given-range.js'
 import { contains } from '../../src/percolator/range-index.js'
 import type { WriteRecord } from '../../src/percolator/write.js'
-import type { Timestamp } from '../../src/timestamp.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { CellsSeen, DataCommit, Run } from './cell-ledger.js'
 
 /** What the ledger of rows knows. */
@@ -49,6 +49,8 @@ export class SharedCellLedger implements CellsSeen {
     if (isBackfillRecord(systemName as `observer/${string}`)) return
     const name = systemName.slice(REGISTRATIONS.length)
     const { id, sinceTs, range, options } = decodeObserver(name, value)
+    // Whoever has registered it may have died before it took effect: it is no observer then.
+    if (sinceTs === 0) return
     this.#observers.set(name, { id, name, sinceTs, range: keyRangeOf(range), maxDepth: options.maxDepth })
   }
 
@@ -123,6 +125,12 @@ export class SharedCellLedger implements CellsSeen {
     const registered = this.#observers.get(observer)
     const acks = registered === undefined ? [] : this.#acksOf(registered, key)
     return Math.max(0, ...acks.map(({ ackTs }) => ackTs))
+  }
+
+  /** Each key has one of its own, and the answer is the highest of them. */
+  notifiedAt(observer: string, key: string, floor: Timestamp, ts: Timestamp): Timestamp {
+    const all = [...(this.#notified.get(`${this.#observers.get(observer)?.id} ${key}`) ?? [])]
+    return Math.min(TIMESTAMP_MAX, ...all.filter((at) => at > floor && at <= ts))
   }
 
   #acksOf({ id }: RegisteredObserver, key: string): AckCommit[] {

@@ -263,9 +263,10 @@ export class Worker {
     const keyOf = (): string => (name === 'keys' ? key() : `${DERIVED}${key()}`)
     if (dice < 11) {
       const keys = await this.#keysToNotify(name, keyOf)
+      const { floor } = world.history
       const { ts } = await call('notify', true, (observers) => observers.notify(name, keys.map(bytes)))
       for (const each of keys)
-        world.history.notified.push({ observer: name, key: each, ts, timeline: world.ledger.timeline })
+        world.history.notified.push({ observer: name, key: each, ts, floor, timeline: world.ledger.timeline })
     } else if (dice < 13) await call('retry', true, (observers) => observers.retry(name))
     else if (dice < 15) await call('skip', true, (observers) => observers.skip(name, [bytes(keyOf())]))
     else if (dice < 17) await call('state', true, (observers) => observers.get(name))
