@@ -21,6 +21,10 @@ export interface TxnPlan {
   readonly keys: readonly number[]
   /** It locks each key before it prewrites them. */
   readonly isPessimistic?: boolean
+  /** Pessimistic: by `force_lock`, over newer versions. */
+  readonly isForced?: boolean
+  /** Its calculated commit_ts may be so much above its start_ts. Default: as much as one likes. */
+  readonly commitsWithin?: number
   /** Serializable: the keys that it reads first, which are validated when it commits. None of `keys`. */
   readonly reads?: readonly number[]
   /** It deletes its keys. */
@@ -432,13 +436,26 @@ class TxnSteps {
       if (next !== -1 && i > next) continue
       for (const ts of forUpdateTs) {
         const primary = keyAt(this.#keys[0] as number)
-        const request = { keys: [keyAt(key)], primary, startTs, forUpdateTs: ts, lockTtl: LOCK_TTL_MS }
+        const wakeUpMode = this.#plan.isForced ? 'force_lock' : 'normal'
+        const request = {
+          keys: [keyAt(key)],
+          primary,
+          startTs,
+          forUpdateTs: ts,
+          lockTtl: LOCK_TTL_MS,
+          wakeUpMode,
+        } as const
         const { store, answer, refusal } = yield { text: `lock ${startTs} ${ts} ${key}`, run: (to) => to.lock(request) }
+        const at = answer as Timestamp
         const label = `a lock of ${nameOf(key)} for ${this.#name} at ${ts} ${resultText(refusal)}`
         this.#then(`${label}, and its answer is lost`, store)
         if (isTold || i !== next || ts !== forUpdateTs.at(-1)) continue
-        if (answer === false) this.#wrong(`${label}, and does not read the latest version`)
-        else if (refusal === undefined) this.#then(label, store, { grantedAt: withAt(grantedAt, i, ts) })
+        if (at === 0) this.#wrong(`${label}, and does not read the latest version`)
+        else if (refusal === undefined)
+          this.#then(label, store, {
+            grantedAt: withAt(grantedAt, i, at),
+            forUpdateTs: at > ts ? [...forUpdateTs, at] : forUpdateTs,
+          })
         else if (isKvError(refusal, 'write_conflict')) {
           if (forUpdateTs.length === LOCK_TRIES_MAX) continue
           const { store: after, answer: later } = yield { text: 'tso', run: (to) => to.tso() }
@@ -484,9 +501,15 @@ class TxnSteps {
       if (this.#isFailure(refusal)) this.#then(`${label}: its client gives up`, store, {}, 0)
       if (refusal !== undefined) continue
       const { minCommitTs = 0, onePcCommitTs } = answer as PrewriteAnswer
+      if ((onePcCommitTs ?? minCommitTs) > this.#maxCommitTs) this.#wrong(`${label}, above its max_commit_ts`)
       if (onePcCommitTs !== undefined) this.#then(label, store, {}, onePcCommitTs)
       else this.#answered(label, store, withAt(answers, i, kind === 'async' ? minCommitTs : 0))
     }
+  }
+
+  get #maxCommitTs(): Timestamp {
+    const { commitsWithin } = this.#plan
+    return commitsWithin === undefined ? TIMESTAMP_MAX : this.#txn.startTs + commitsWithin
   }
 
   get #readSet(): ReadSet {
@@ -507,6 +530,7 @@ class TxnSteps {
       lockTtl: LOCK_TTL_MS,
       linearizable: this.#world.isLinearizable,
       tryOnePc: kind === 'one_pc',
+      maxCommitTs: this.#maxCommitTs,
       ...(kind === 'one_pc' && this.#plan.reads ? { reads: this.#readSet } : {}),
       ...(kind === 'two_pc' ? { minCommitTs: startTs + 1 } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
@@ -615,9 +639,19 @@ class TxnSteps {
     const { status, commitTs } = answer as TxnStatus
     const label = `a resolver finds ${this.#name} ${status} at its primary`
     this.#then(label, store, {}, status === 'locked' ? undefined : commitTs, 'resolver')
+    if (kind === 'two_pc') yield* this.#cleanup(primary)
     if (outcome === undefined) return
     if (kind === 'async') yield* this.#resolve(primary, outcome, false)
     for (const key of secondaries) yield* this.#resolve(key, outcome, true)
+  }
+
+  /** As `check_txn_status`, by those who know that it is over. */
+  *#cleanup(primary: number): Steps {
+    const { startTs } = this.#txn
+    const request = { key: keyAt(primary), startTs, currentTs: TIMESTAMP_MAX }
+    const { store, refusal } = yield { text: `cleanup ${startTs}`, run: ({ calls }) => calls.cleanup(request) }
+    const commitTs = isKvError(refusal, 'already_committed') ? refusal.fields.commitTs : 0
+    this.#then(`a cleanup of ${this.#name} ${resultText(refusal)}`, store, {}, commitTs, 'resolver')
   }
 
   /** @returns whether it has fallen back to two phases. */
@@ -667,9 +701,13 @@ class TxnSteps {
       return lock?.startTs === startTs && blocksRead(lock, keyAt(key), ts)
     })
     if (ts === 0 || !isInTheWay) return
-    const request = { primary: keyAt(this.#keys[0] as number), lockTs: startTs, callerStartTs: ts, currentTs: ts }
+    const primary = keyAt(this.#keys[0] as number)
+    const request = { primary, lockTs: startTs, callerStartTs: ts, currentTs: ts }
     const { store } = yield { text: `push ${startTs} ${ts}`, run: ({ calls }) => calls.checkTxnStatus(request) }
     this.#then(`the reader pushes ${this.#name}`, store)
+    const beat = { primary, startTs, adviseLockTtl: LOCK_TTL_MS, minCommitTs: ts + 1 }
+    const beaten = yield { text: `beat ${startTs} ${ts}`, run: ({ calls }) => calls.txnHeartBeat(beat) }
+    this.#then(`the reader pushes ${this.#name} by a heart beat`, beaten.store)
   }
 }
 

@@ -151,14 +151,18 @@ export class SnapshotStore implements RowAccess {
     return decision.value
   }
 
-  /** @returns whether the locking read has seen the latest versions. @throws KvError as the store refuses it, without a wait. */
-  lock(request: AcquirePessimisticLockRequest): boolean {
+  /**
+   * @returns the for_update_ts of the lock of one key; 0: the locking read has not seen the latest version.
+   * @throws KvError as the store refuses it, without a wait.
+   */
+  lock(request: AcquirePessimisticLockRequest): Timestamp {
     this.observeRead(request.forUpdateTs)
     const views = request.keys.map((key) => this.#viewOf(key, lockingDepthTs(request), 'data'))
     const locking = lockKeys(this, views, request, () => false)
     if (locking.kind === 'busy') throw locking.error ?? new Error('no key is promised to anybody')
     this.apply(locking.mutations)
-    return locking.keys.every(({ key, version }) => this.rowOf(key).writes.find(isData) === version)
+    const isLatest = locking.keys.every(({ key, version }) => this.rowOf(key).writes.find(isData) === version)
+    return isLatest ? Math.max(request.forUpdateTs, locking.keys[0]?.lockedWithConflictTs ?? 0) : 0
   }
 
   apply(mutations: readonly Mutation[]): void {

@@ -17,6 +17,7 @@ const KINDS: readonly Kind[] = ['two_pc', 'async', 'one_pc']
 const ON_BOTH: TxnPlan = { kinds: KINDS, keys: [0, 1] }
 const ON_ONE: TxnPlan = { kinds: KINDS, keys: [0] }
 const LOCKING: TxnPlan = { ...ON_BOTH, isPessimistic: true }
+const FORCING: TxnPlan = { ...LOCKING, isForced: true }
 const TWO: WorldPlan = { keys: 2, txns: [ON_BOTH, ON_BOTH], isLinearizable: false, hasReader: true }
 
 /** Reads a key and writes the other. Reads are not validated in an async commit: see the committer. */
@@ -49,7 +50,26 @@ export const WORLDS: Readonly<Record<string, World>> = {
       'check_secondary_locks leaves no record',
       'a read of the latest passes async commit',
       'a calculated commit_ts is not observed',
+      'a heart beat raises min_commit_ts under async commit',
+      'a cleanup passes a commit',
+      'a cleanup of a missing lock leaves no record',
     ],
+  },
+  bounded: {
+    plans: [
+      {
+        ...TWO,
+        txns: [
+          { ...ON_BOTH, kinds: ['async', 'one_pc'], commitsWithin: 1 },
+          { ...ON_ONE, kinds: ['one_pc'] },
+        ],
+      },
+    ],
+    mutants: ['a calculated commit_ts passes max_commit_ts'],
+  },
+  forced: {
+    plans: inAnyOrder({ ...TWO, hasReader: false }, FORCING, { ...ON_BOTH, kinds: ['one_pc'] }),
+    mutants: ['a repeat of a forced lock reads below it'],
   },
   pessimistic: {
     plans: inAnyOrder({ ...TWO, hasReader: false }, LOCKING, ON_BOTH),

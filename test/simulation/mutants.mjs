@@ -121,6 +121,31 @@ const MUTANTS = [
     'const version = newestPut(writes, TIMESTAMP_MAX, ',
     'const version = newestPut(writes, request.startTs, ',
   ],
+  [
+    'a repeat of a forced lock reads below it',
+    'percolator/actions/acquire-pessimistic-lock',
+    "const isForced = request.wakeUpMode === 'force_lock' && forUpdateTs < lock.forUpdateTs;",
+    'const isForced = false;',
+  ],
+  [
+    'a calculated commit_ts passes max_commit_ts',
+    'percolator/actions/prewrite',
+    'leastOfNew > request.maxCommitTs',
+    'false',
+  ],
+  [
+    'a heart beat raises min_commit_ts under async commit',
+    'percolator/actions/txn-heart-beat',
+    'lock.useAsyncCommit ? lock.minCommitTs :',
+    '',
+  ],
+  ['a cleanup passes a commit', 'percolator/actions/cleanup', "if (missing.kind === 'committed')", 'if (false)'],
+  [
+    'a cleanup of a missing lock leaves no record',
+    'percolator/actions/cleanup',
+    "missing.kind === 'rolled_back_now' ? missing.mutations : []",
+    '[]',
+  ],
   // Store
   ['latches let everybody in', 'store/latches', 'if (holder.waitingFor > 0)', 'if (false)'],
   [
