@@ -834,6 +834,24 @@ const SHARED = [
     'if (false)',
   ],
   [
+    'a run passes locks that its own write is going to hide',
+    'observers/shared-riders',
+    'written.has(keyText(cell.key)) ? startTs : seen',
+    'seen',
+  ],
+  [
+    'what a run leaves of a parked cell is not hinted at',
+    'observers/shared-riders',
+    'await unpark(cells, id, cell, { commitTs: left.changeTs, depth: left.depth });',
+    'await cells.replaceFailure(id, cell, undefined);',
+  ],
+  [
+    'a commit that loses a race is refused, whatever it has written',
+    'store/table/rows/table-rows',
+    'if (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))',
+    'if (false)',
+  ],
+  [
     'a notification before since_ts is answered',
     'observers/shared-observers',
     'if (observer.sinceTs >= this.#store.time.nextTsMin)',

@@ -228,9 +228,7 @@ describe('observers of several servers', () => {
     },
   )
 
-  // About once in sixty runs one of these histories leaves a change that no run has covered; the cause is not known. In CI the
-  // simulation's shared world loses and delays answers too.
-  test.skipIf(process.env['PERKV_TEST_LONG'] === undefined).each([4, 5])(
+  test.each([4, 5])(
     'the same where answers of the table are lost, or late: seed %i',
     { tags: ['long'], timeout: 120_000 },
     async (seed) => {
