@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { SharedRecords, SystemName, SystemRecords } from '../store/system-records.js'
-import { decodeSharedLease, encodeSharedLease } from './rules/codec/shared-lease.js'
-import type { SharedLease } from './rules/shared-lease.js'
+import { decodeLease, encodeLease } from './rules/codec/lease.js'
+import type { LeaseRecord } from './rules/lease-record.js'
 
 const LEASES = 'lease/' satisfies SystemName
 /** Leases whose records this process remembers. */
@@ -12,7 +12,7 @@ const NONCE_BYTES = 12
 /** A record as it was read or written. */
 export interface SeenLease {
   /** undefined: there is none. */
-  readonly lease: SharedLease | undefined
+  readonly lease: LeaseRecord | undefined
   readonly bytes: Uint8Array | undefined
 }
 
@@ -33,7 +33,7 @@ export class LeaseRecords {
   }
 
   /** `leases[i]` is that of `names[i]`. */
-  async many(names: readonly string[]): Promise<(SharedLease | undefined)[]> {
+  async many(names: readonly string[]): Promise<(LeaseRecord | undefined)[]> {
     const records = await this.#shared.many(names.map((name): SystemName => `${LEASES}${name}`))
     return names.map((_, i) => seen(records[i]).lease)
   }
@@ -67,8 +67,8 @@ export class LeaseRecords {
    * @returns the record as it stands now; undefined: somebody else was faster.
    * @throws KvError `storage_unavailable`: it may be done or not.
    */
-  async swap(name: string, before: SeenLease, lease: SharedLease | undefined): Promise<SeenLease | undefined> {
-    const bytes = lease && encodeSharedLease(lease, randomBytes(NONCE_BYTES))
+  async swap(name: string, before: SeenLease, lease: LeaseRecord | undefined): Promise<SeenLease | undefined> {
+    const bytes = lease && encodeLease(lease, randomBytes(NONCE_BYTES))
     this.#known.delete(name)
     if (!(await this.#shared.replace(`${LEASES}${name}`, before.bytes, bytes))) return undefined
     const after = { lease, bytes }
@@ -87,5 +87,5 @@ export class LeaseRecords {
 }
 
 function seen(bytes: Uint8Array | undefined): SeenLease {
-  return { bytes, lease: bytes && decodeSharedLease(bytes) }
+  return { bytes, lease: bytes && decodeLease(bytes) }
 }

@@ -34,8 +34,6 @@ import { Slot, type SlotCounts, type Try } from './slot.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
 const LEASES = 'lease/' satisfies SystemName
-/** `ttlMs` in the record of a lease that is over, and whose keys may have to be deleted. */
-const RELEASED = 0
 /**
  * A restart adds this to the terms, for clients that find the server again with a back-off. A lease then ends no later than a TTL and
  * this after the server is back.
@@ -108,7 +106,7 @@ export class Leases implements ServerLeases {
       const slot = leases.#open(record.slice(LEASES.length))
       const lease = decodeLease(value)
       slot.hasKeys = orphans.delete(lease.fence)
-      if (lease.ttlMs === RELEASED) leases.#wasReleased(slot, lease)
+      if (lease.state === 'ending') leases.#wasReleased(slot, lease)
       else leases.#became(slot, lease, RESTART_MS)
     }
     // A repair may have lost the record of a lease.
@@ -357,10 +355,13 @@ export class Leases implements ServerLeases {
     }).catch(reject)
   }
 
-  async #record(slot: Slot, lease: StoredLease): Promise<void> {
+  async #record(slot: Slot, lease: StoredLease, state: 'held' | 'ending' = 'held'): Promise<void> {
     slot.hasRecord = true // Perhaps so if this fails.
+    slot.isEnding = false
     slot.storedTtlMs = undefined
-    await this.#store.system.write([{ name: `${LEASES}${slot.name}`, value: encodeLease(lease) }])
+    const value = encodeLease({ ...lease, state, endsTs: 0, hasKeys: false })
+    await this.#store.system.write([{ name: `${LEASES}${slot.name}`, value }])
+    slot.isEnding = state === 'ending'
     slot.storedTtlMs = lease.ttlMs
   }
 
@@ -386,7 +387,7 @@ export class Leases implements ServerLeases {
       if (slot.ended?.fence !== fence) return true
       const leftMs = this.#isClosed ? 0 : untilMs - performance.now()
       if (leftMs > 0) await backoff.wait(leftMs, this.#stop.signal).catch(() => {})
-      else if (slot.storedTtlMs === RELEASED) return false
+      else if (slot.isEnding) return false
     }
   }
 
@@ -398,7 +399,7 @@ export class Leases implements ServerLeases {
     this.#toEnd.delete(slot.nextTry)
     return this.#writing([slot], async () => {
       try {
-        if (slot.storedTtlMs !== RELEASED) await this.#record(slot, { ...ended, ttlMs: RELEASED })
+        if (!slot.isEnding) await this.#record(slot, ended, 'ending')
         const tried = await this.#options.keys.end(ended.fence, slot.lockedKey)
         slot.lockedKey = tried.isDone ? undefined : tried.lockedKey
         if (tried.isDone) slot.hasEnded()
@@ -431,7 +432,7 @@ export class Leases implements ServerLeases {
   /** The server was stopped before the keys of the lease could be deleted. */
   #wasReleased(slot: Slot, lease: StoredLease): void {
     slot.hasRecord = true
-    slot.storedTtlMs = lease.ttlMs
+    slot.isEnding = true
     if (slot.hasKeys) slot.ended = lease
     slot.hasKeys = false
     this.#advance(slot)

@@ -19,8 +19,8 @@ import {
   tooManyWait,
 } from './refusals.js'
 import { leaseLost, requireHolder, requireLeaseName } from './rules/lease.js'
+import { freeSince, grant, hasKeysToEnd, heldAt, type LeaseRecord, renewal } from './rules/lease-record.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
-import { freeSince, grant, hasKeysToEnd, heldAt, renewal, type SharedLease } from './rules/shared-lease.js'
 import {
   ANSWERED_TOGETHER_MAX,
   KEYS_LOCKED_MS,
@@ -300,11 +300,11 @@ export class SharedLeases implements ServerLeases {
           break
         }
         if (verdict === 'held') {
-          if (isOver(waiting) || fence !== undefined) answer(waiting, heldByAnother(stateOf(name, held as SharedLease)))
+          if (isOver(waiting) || fence !== undefined) answer(waiting, heldByAnother(stateOf(name, held as LeaseRecord)))
           break
         }
         if (verdict === 'grant' && hasKeysToEnd(look.lease)) {
-          const { holder: last } = look.lease as SharedLease
+          const { holder: last } = look.lease as LeaseRecord
           if (!areKeysLocked && (await this.#endKeys(name, look, 'ranOut'))) {
             look = await this.#look(name)
             continue
@@ -316,7 +316,7 @@ export class SharedLeases implements ServerLeases {
         const next =
           verdict === 'grant'
             ? await this.#granted(look, holder, ttlMs)
-            : renewal(held as SharedLease, ttlMs, look.nowTs)
+            : renewal(held as LeaseRecord, ttlMs, look.nowTs)
         const swapped = await this.#records.swap(name, look, next)
         if (swapped === undefined) {
           await backoff.wait()
@@ -349,8 +349,8 @@ export class SharedLeases implements ServerLeases {
     return held === undefined ? 0 : physicalMs(held.endsTs) - physicalMs(look.nowTs) + 1
   }
 
-  /** Where nobody has held the lease, a record is made first: see `SharedLease`. */
-  async #granted(look: Look, holder: string, ttlMs: number): Promise<SharedLease> {
+  /** Where nobody has held the lease, a record is made first: see `LeaseRecord`. */
+  async #granted(look: Look, holder: string, ttlMs: number): Promise<LeaseRecord> {
     if (look.lease !== undefined) return grant(holder, ttlMs, await this.#now())
     await this.#requireRoom()
     return freeSince(look.nowTs)
@@ -382,7 +382,7 @@ export class SharedLeases implements ServerLeases {
    * @returns false: somebody was faster, or others have locked some of the keys. The record says that the lease ends then, or has changed.
    */
   async #endKeys(name: string, seen: SeenLease, end: 'released' | 'ranOut'): Promise<boolean> {
-    const lease = seen.lease as SharedLease
+    const lease = seen.lease as LeaseRecord
     let ending: SeenLease | undefined = seen
     if (lease.state === 'held') {
       ending = await this.#records.swap(name, seen, { ...lease, state: 'ending' }) // From here on no transaction commits under it.
@@ -521,7 +521,7 @@ function isOver({ isOver, request }: WaitingHolder): boolean {
   return isOver || (request.waitMs ?? 0) === 0
 }
 
-function stateOf(name: string, { holder, fence, ttlMs, endsTs }: SharedLease): LeaseState {
+function stateOf(name: string, { holder, fence, ttlMs, endsTs }: LeaseRecord): LeaseState {
   return { name, holder, fence, ttlMs, expiresAtMs: physicalMs(endsTs) }
 }
 

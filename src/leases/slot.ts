@@ -25,6 +25,8 @@ export class Slot implements Ranked {
   hasKeys = false
   /** A record of it may stand on disk. */
   hasRecord = false
+  /** That record says that the lease is over. */
+  isEnding = false
   /** `ttlMs` of that record; undefined: not known. */
   storedTtlMs: number | undefined
   /** Its record is being written or removed, and everything else waits for that. Never rejects. */

@@ -631,7 +631,7 @@ const MUTANTS = [
   [
     'the keys of a lease go before its record says so',
     'leases/leases',
-    'await this.#record(slot, { ...ended, ttlMs: RELEASED });',
+    "await this.#record(slot, ended, 'ending');",
     ';',
   ],
   [
@@ -779,13 +779,13 @@ const SHARED = [
   ],
   [
     'a lease is granted before its end',
-    'leases/rules/shared-lease',
+    'leases/rules/lease-record',
     'ts < lease.endsTs ? lease',
     'ts < lease.endsTs - 262144000 ? lease',
   ],
   [
     'a lease ends without its keys',
-    'leases/rules/shared-lease',
+    'leases/rules/lease-record',
     "return lease?.state === 'ending' || (lease?.state === 'held' && lease.hasKeys);",
     'return false;',
   ],

@@ -32,7 +32,7 @@ export function requireHolder(holder: string): void {
   if (!HOLDER.test(holder)) throw invalid('holder', `the holder of a lease must ${LEASE_HOLDER.rule}`)
 }
 
-/** As it is on disk. */
+/** A grant. */
 export interface StoredLease {
   readonly holder: string
   /** Timestamp of the grant: the fences of one name ascend. */

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { encodeSharedLease } from '../../../src/leases/rules/codec/shared-lease.js'
+import { encodeLease } from '../../../src/leases/rules/codec/lease.js'
 import { ackKey, encodeAckTs, encodeNotified, notifiedKey } from '../../../src/observers/rules/codec/cell-key.js'
 import { attachedKey } from '../../../src/percolator/codec/attached-key.js'
 import { encodeLock } from '../../../src/percolator/codec/lock.js'
@@ -86,7 +86,7 @@ describe('a sound table', () => {
       { op: 'put', key: attachedKey(52, utf8('k')), value: new Uint8Array() },
     ])
     const lease = { fence: 52, ttlMs: 1000, holder: 'h', state: 'held', endsTs: 99, hasKeys: true } as const
-    await system.write([{ name: 'lease/a', value: encodeSharedLease(lease, Buffer.alloc(8)) }])
+    await system.write([{ name: 'lease/a', value: encodeLease(lease, Buffer.alloc(8)) }])
     const { findings, table: counted } = await checked(rows, { now })
     expect(findings).toEqual([])
     expect(counted).toMatchObject({ rows: 6, serverRows: 7 })

@@ -1,17 +1,30 @@
 import { CorruptRecord } from '../../../percolator/codec/key.js'
-import { asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
-import type { StoredLease } from '../lease.js'
+import { asInteger, asOneOf, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
+import type { LeaseRecord } from '../lease-record.js'
 
 const LEASE = 'lease'
+const STATES = ['free', 'held', 'ending'] as const
+const NO_NONCE = new Uint8Array()
 
-/** [fence, ttl_ms, holder]; the name is in the name of the record. */
-export function encodeLease({ fence, ttlMs, holder }: StoredLease): Buffer {
-  return packRecord([fence, ttlMs, holder])
+/**
+ * [fence, ttl_ms, holder, state, ends_ts, has_keys, nonce]; the name is in the name of the record.
+ * @param nonce where several servers change it: unlike that of every other record, so that no two are equal.
+ */
+export function encodeLease(lease: LeaseRecord, nonce: Uint8Array = NO_NONCE): Buffer {
+  const { fence, ttlMs, holder, state, endsTs, hasKeys } = lease
+  return packRecord([fence, ttlMs, holder, STATES.indexOf(state), endsTs, hasKeys ? 1 : 0, nonce])
 }
 
 /** @throws CorruptRecord */
-export function decodeLease(bytes: Uint8Array): StoredLease {
-  const [fence, ttlMs, holder] = unpackRecord(bytes, LEASE, 3)
+export function decodeLease(bytes: Uint8Array): LeaseRecord {
+  const [fence, ttlMs, holder, state, endsTs, hasKeys] = unpackRecord(bytes, LEASE, 7)
   if (typeof holder !== 'string') throw new CorruptRecord('a lease record holds a bad holder')
-  return { fence: asInteger(fence, LEASE), ttlMs: asInteger(ttlMs, LEASE), holder }
+  return {
+    fence: asInteger(fence, LEASE),
+    ttlMs: asInteger(ttlMs, LEASE),
+    holder,
+    state: asOneOf(state, LEASE, STATES),
+    endsTs: asInteger(endsTs, LEASE),
+    hasKeys: asInteger(hasKeys, LEASE) === 1,
+  }
 }

@@ -1,5 +1,4 @@
 import { printKey } from '../../../errors/print-key.js'
-import { decodeSharedLease } from '../../../leases/rules/codec/shared-lease.js'
 import { decodeClaim, decodeHint } from '../../../observers/rules/codec/shared-cell.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
@@ -58,7 +57,6 @@ function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSy
         message: `a restore of the backup of ts ${run.ts} is not complete: it is running, or waits to be continued`,
       }
   } else if (name.startsWith('notify/')) decodeHint(value)
-  else if (name.startsWith('lease/')) decodeSharedLease(value)
   else requireSystemRecord(name as SystemName, value)
   return undefined
 }

@@ -193,7 +193,8 @@ async function changeLease(store: Store, model: Model, random: Random): Promise<
   const record: SystemName = `lease/${name}`
   if (fence === undefined) {
     const granted = await store.tso(1)
-    await store.system.write([{ name: record, value: encodeLease({ holder: 'me', ttlMs: 1000, fence: granted }) }])
+    const lease = { holder: 'me', ttlMs: 1000, fence: granted, state: 'held', endsTs: 0, hasKeys: false } as const
+    await store.system.write([{ name: record, value: encodeLease(lease) }])
     model.leases.set(name, granted)
     return
   }
