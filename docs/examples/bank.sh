@@ -208,7 +208,7 @@ END
 echo '== 1. The transfer: Bob sends 7 to Joe'
 echo
 open_accounts 1
-prewrite_transfer 30000
+prewrite_transfer 120000
 commit_primary
 expect 200 commit "{\"keys\": [\"$JOE\"], \"start_ts\": $START, \"commit_ts\": $COMMIT}"
 step 'commit Joe   start_ts 7, commit_ts 8' "The secondary follows at leisure; a reader who meets its lock first does this instead (story 2)."
@@ -221,7 +221,7 @@ settle 3 9
 echo '== 2. The coordinator dies after it committed the primary'
 echo
 open_accounts 2
-prewrite_transfer 30000 # A second after its end the server would do itself what the reader does here.
+prewrite_transfer 120000 # A second after its end the server would do itself what the reader does here.
 commit_primary
 meet_lock
 step 'The coordinator is gone. A reader: tso -> 9, get Joe at 9 -> 423 key_locked' \

@@ -12,7 +12,7 @@ URL=${URL%/}
 RUN=$(date +%s)-$$
 LEASE=leader/$RUN
 STEPS=leader/$RUN/steps
-TTL_MS=1500
+TTL_MS=${TTL_MS:-1500}
 THIRD=0.5 # Seconds. A leader that renews at a third has two more tries before its time is over.
 DIR=
 
