@@ -1,4 +1,4 @@
-import type { Resolver } from '../coordinator/lock-resolver.js'
+import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
@@ -42,7 +42,7 @@ const NAMED_MAX = 16
 export interface ChangesOptions {
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax' | 'answerBytesMax' | 'holdMsMax'>
   readonly consumers: Consumers
-  readonly resolver: Resolver
+  readonly resolver: Pick<LockResolver, 'reading'>
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
@@ -91,7 +91,12 @@ export class Changes implements ChangesApi {
     this.#options = options
     this.#reads = new PageReads(store.answers)
     const { resolver } = options
-    this.watches = new Watches(store, ({ key }) => resolver.resolving(0, () => store.get({ key })))
+    this.watches = new Watches(store, (request) =>
+      resolver.reading(
+        () => store.get(request),
+        () => ({ lockWaitMs: 0 }),
+      ),
+    )
   }
 
   stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void> {

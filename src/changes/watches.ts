@@ -1,6 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { isKvError } from '../errors/kv-error.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { sleep } from '../event-loop/sleep.js'
@@ -15,7 +16,7 @@ import type { KeyState, WatchRequest } from './rules/changes-api.js'
 /** `full`: no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
 export type Taken = 'taken' | 'full' | 'later'
 
-type WatchedStore = Pick<Store, 'known' | 'watchKeys' | 'time'>
+type WatchedStore = Pick<Store, 'watchKeys' | 'time'>
 
 /** Must not throw. */
 export interface WatchListener {
@@ -125,7 +126,7 @@ export class Watcher {
  */
 export class Watches {
   readonly #store: WatchedStore
-  readonly #get: (request: GetRequest) => Promise<GetAnswer>
+  readonly #get: (request: GetRequest) => Awaitable<GetAnswer>
   readonly #byKey = new Map<string, WatchedKey>()
   readonly #due = new Map<WatchedKey, Set<Watcher>>()
   /** Keys whose locks live, the one that has waited longest first. Waits take no place of other reads. */
@@ -139,7 +140,7 @@ export class Watches {
   #reads = 0
 
   /** @param get reads the latest version. It resolves the locks that it meets, and throws `key_locked` at once when they live. */
-  constructor(store: WatchedStore, get: (request: GetRequest) => Promise<GetAnswer>) {
+  constructor(store: WatchedStore, get: (request: GetRequest) => Awaitable<GetAnswer>) {
     this.#store = store
     this.#get = get
   }
@@ -279,9 +280,9 @@ export class Watches {
       if (this.#reads >= READS_MAX) break // The end of a read goes on here.
       this.#due.delete(watched)
       for (const watcher of due) watcher.beginRead()
-      const known = this.#store.known({ key: watched.key })
-      if (known === undefined) void this.#read(watched, due)
-      else await this.#show(watched, due, known, slices)
+      const answer = this.#get({ key: watched.key })
+      if (answer instanceof Promise) void this.#read(watched, due, answer)
+      else await this.#show(watched, due, answer, slices)
     }
     this.#isReading = false
   }
@@ -312,11 +313,10 @@ export class Watches {
     this.#awaitExpiry()
   }
 
-  async #read(watched: WatchedKey, due: ReadonlySet<Watcher>): Promise<void> {
+  async #read(watched: WatchedKey, due: ReadonlySet<Watcher>, reading: Promise<GetAnswer>): Promise<void> {
     this.#reads++
     try {
-      const answer = await this.#get({ key: watched.key })
-      await this.#show(watched, due, answer, new Slices())
+      await this.#show(watched, due, await reading, new Slices())
     } catch (error) {
       if (isKvError(error, 'key_locked')) this.#wait(watched, due)
       else for (const watcher of due) watcher.end(error)

@@ -1,5 +1,6 @@
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { type LateSignal, signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { timed } from '../event-loop/stages.js'
 import type { PercolatorApi, TxnStatus } from '../percolator/api.js'
@@ -15,6 +16,14 @@ type ResolverApi = Pick<
 >
 
 export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
+
+/** Options of calls that may meet locks of other transactions. */
+export interface Waiting {
+  /** Longest wait for other transactions' locks before `key_locked`. */
+  readonly lockWaitMs: number
+  /** Ends the wait. */
+  readonly signal?: LateSignal | undefined
+}
 
 type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
 
@@ -44,7 +53,7 @@ export class LockResolver {
    * @param waitMs time limit. `body` runs at least once, and once more after locks were resolved.
    * @throws the error of `body`; its `key_locked` only after `waitMs`.
    */
-  async resolving<T>(waitMs: number, body: () => T | Promise<T>, late?: LateSignal): Promise<T> {
+  async resolving<T>(waitMs: number, body: () => Awaitable<T>, late?: LateSignal): Promise<T> {
     const deadline = performance.now() + waitMs
     let backoff: Backoff | undefined
     let signal = typeof late === 'function' ? undefined : late
@@ -63,6 +72,24 @@ export class LockResolver {
         await timed(stages, 'lockMs', backoff.wait(Math.max(0, deadline - performance.now()), signal))
       }
     }
+  }
+
+  /**
+   * `resolving` for a read that may be answered in this turn of the event loop.
+   * @param waiting asked for only where it is not.
+   */
+  reading<T>(read: () => Awaitable<T>, waiting: () => Waiting): Awaitable<T> {
+    const begun = read()
+    if (!(begun instanceof Promise)) return begun
+    begun.catch(() => {}) // The signal may have ended the call.
+    const { lockWaitMs, signal } = waiting()
+    let first: Promise<T> | undefined = begun
+    const body = (): Promise<T> => {
+      const answer = Promise.resolve(first ?? read())
+      first = undefined
+      return timed(stagesOf(signal), 'readMs', answer)
+    }
+    return this.resolving(lockWaitMs, body, signal)
   }
 
   async #resolveNow(locks: readonly LockInfo[]): Promise<boolean> {

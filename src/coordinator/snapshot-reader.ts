@@ -1,4 +1,5 @@
 import type { KeyRange } from '../bytes/key-range.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { eitherSignal, type LateSignal, stagesOf } from '../event-loop/late-signal.js'
 import { timed } from '../event-loop/stages.js'
 import type { GetAnswer, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
@@ -43,8 +44,8 @@ export class SnapshotReader {
     return this.#resolving(() => this.api.scan({ ...request, ts: this.ts }), lockWaitMs, signal)
   }
 
-  #resolving<T>(body: () => Promise<T>, lockWaitMs = this.options.lockWaitMs, signal?: LateSignal): Promise<T> {
-    const read = () => timed(stagesOf(signal), 'readMs', body())
+  #resolving<T>(body: () => Awaitable<T>, lockWaitMs = this.options.lockWaitMs, signal?: LateSignal): Promise<T> {
+    const read = () => timed(stagesOf(signal), 'readMs', Promise.resolve(body()))
     return this.resolver.resolving(lockWaitMs, read, eitherSignal(this.options.signal, signal))
   }
 }

@@ -9,8 +9,10 @@ import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { BELOW_LOCKS_AFTER_MS, belowLocks } from '../coordinator/below-locks.js'
 import { Coordinator } from '../coordinator/coordinator.js'
+import type { Waiting } from '../coordinator/lock-resolver.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
 import { invalid, isKvError, KvError } from '../errors/kv-error.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { signalOf, stagesOf } from '../event-loop/late-signal.js'
 import { primed } from '../event-loop/primed.js'
 import { timed } from '../event-loop/stages.js'
@@ -32,7 +34,7 @@ import type { RestoreProgress, Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 import type { Once } from '../txn/idempotency.js'
-import { InteractiveTransactions, type Waiting } from '../txn/interactive-transactions.js'
+import { InteractiveTransactions } from '../txn/interactive-transactions.js'
 import type { OneShot, OneShotAnswer, OneShotDone } from '../txn/one-shot.js'
 import { OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
@@ -260,15 +262,12 @@ export class Database {
 
   // ---- Reads and writes: each call is one transaction
 
-  /** The answer to a `get` if it can be had in this turn of the event loop. Otherwise `get` has to be called. */
-  known(request: GetRequest): GetAnswer | undefined {
-    return this.store.known(request)
-  }
-
-  /** Reads the latest version when `ts` is absent. */
-  get({ key, ts, lockWaitMs, signal }: GetRequest & Waiting): Promise<GetAnswer> {
-    const read = () => timed(stagesOf(signal), 'readMs', this.store.get({ key, ts }))
-    return this.coordinator.resolver.resolving(lockWaitMs, read, signal)
+  /**
+   * Reads the latest version when `ts` is absent. Most answers are here in this turn of the event loop.
+   * @param waiting asked for when this one is not.
+   */
+  get(request: GetRequest, waiting: () => Waiting): Awaitable<GetAnswer> {
+    return this.coordinator.resolver.reading(() => this.store.get(request), waiting)
   }
 
   /** Reads at the present time when `ts` is absent. @returns the pairs that exist, all from one snapshot. */

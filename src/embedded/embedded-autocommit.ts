@@ -26,7 +26,8 @@ export class EmbeddedAutocommit implements Autocommit {
   async get(key: Uint8Array, ts: Timestamp | undefined, options: CallOptions): Promise<Version | undefined> {
     options.signal?.throwIfAborted()
     requireKey(key, 'key', this.#limits.keyBytesMax)
-    const found = this.#database.known({ key, ts }) ?? (await this.#database.get({ key, ts, ...options }))
+    const answer = this.#database.get({ key, ts }, () => options)
+    const found = answer instanceof Promise ? await answer : answer
     return found.found ? found : undefined
   }
 

@@ -1,5 +1,6 @@
 import { requireKey, requireValue } from '../bytes/byte-limits.js'
 import type { Database } from '../database/database.js'
+import type { Awaitable } from '../event-loop/after.js'
 import type { Limits } from '../limits.js'
 import type * as api from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
@@ -35,7 +36,7 @@ export class LimitedApi implements api.PercolatorApi {
     return this.#prewrite(request)
   }
 
-  async #checked<T>(keys: readonly Uint8Array[], call: () => Promise<T>): Promise<T> {
+  async #checked<T>(keys: readonly Uint8Array[], call: () => Awaitable<T>): Promise<T> {
     for (const key of keys) requireKey(key, 'key', this.#limits.keyBytesMax)
     return call()
   }

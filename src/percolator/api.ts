@@ -1,5 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { LockInfo } from '../errors/lock-info.js'
+import type { Awaitable } from '../event-loop/after.js'
 import type { LateSignal } from '../event-loop/late-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
@@ -18,10 +19,11 @@ import type { WriteType } from './write.js'
 export interface PercolatorApi {
   /** The same calls, which end when the signal is aborted. Absent when calls are too short for that. */
   withSignal?(signal: AbortSignal): PercolatorApi
-  tso(count: number): Timestamp | Promise<Timestamp>
+  tso(count: number): Awaitable<Timestamp>
   /** Newest timestamp of the server's clock, for judging the age of locks. `tso` may run ahead of it. */
-  now(): Timestamp | Promise<Timestamp>
-  get(request: GetRequest): Promise<GetAnswer>
+  now(): Awaitable<Timestamp>
+  /** In this turn of the event loop, where it need not wait. */
+  get(request: GetRequest): Awaitable<GetAnswer>
   batchGet(request: BatchGetRequest): Promise<PairsAnswer>
   scan(request: ScanRequest): Promise<ScanAnswer>
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer>

@@ -2,8 +2,6 @@ import type { WaitForEntry } from '../errors/registry.js'
 import type { StoreMeters } from '../meters/store-meters.js'
 import type { OracleState } from '../oracle/oracle.js'
 import type {
-  GetAnswer,
-  GetRequest,
   PercolatorApi,
   PrewriteAnswer,
   PrewriteRequest,
@@ -212,8 +210,6 @@ export interface Store extends PercolatorApi {
   /** Transactions that wait for pessimistic locks, at most `limit` of the waits. */
   lockWaits(limit: number): readonly WaitForEntry[]
 
-  /** The answer to a `get` if it can be had in this turn of the event loop. Otherwise `get` has to be called. */
-  known(request: GetRequest): GetAnswer | undefined
   /** Tells of changes of the watcher's keys from this turn of the event loop on. @returns ends it. */
   watchKeys(watcher: KeyWatcher): () => void
 

@@ -2,6 +2,7 @@ import { Shares } from '../access/shares.js'
 import { keyText } from '../bytes/key-text.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
+import type { Waiting } from '../coordinator/lock-resolver.js'
 import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import type { MergedScan, ScanOrder, WritesView } from '../coordinator/write-buffer.js'
@@ -21,14 +22,6 @@ import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { mayChange, requireLeases } from './riders.js'
 import { newTxnId, serverOfTxn } from './txn-id.js'
-
-/** Options of calls that may meet locks of other transactions. */
-export interface Waiting {
-  /** Longest wait for other transactions' locks before `key_locked`. */
-  readonly lockWaitMs: number
-  /** Ends the wait. */
-  readonly signal?: LateSignal | undefined
-}
 
 export interface TxnKeyRequest extends Waiting {
   readonly key: Uint8Array

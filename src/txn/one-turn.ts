@@ -2,7 +2,7 @@ import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atOnce } from '../event-loop/slices.js'
-import type { PrewriteMutation, Version } from '../percolator/api.js'
+import type { GetAnswer, PrewriteMutation, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import { primaryOf } from '../percolator/riders.js'
 import type { AnswerLease } from '../store/answer-budget.js'
@@ -105,7 +105,7 @@ export class OneTurn {
   /** Whether there is an outcome under the key of the request, or it cannot be told at once. */
   #mayBeRepeat({ idempotency }: OneShot, ts: Timestamp): boolean {
     if (idempotency === undefined) return false
-    const answer = this.#store.known({ key: outcomeKey(idempotency.key), ts })
+    const answer = this.#readNow(outcomeKey(idempotency.key), ts)
     return answer === undefined || (answer.found && !this.#outcomes.isFree(answer))
   }
 
@@ -130,11 +130,18 @@ export class OneTurn {
     })
   }
 
+  #readNow(key: Uint8Array, ts: Timestamp): GetAnswer | undefined {
+    const answer = this.#store.get({ key, ts })
+    if (!(answer instanceof Promise)) return answer
+    answer.catch(() => {}) // The general path reads it again.
+    return undefined
+  }
+
   /** @returns undefined when one of the keys cannot be read at once. */
   #read(keys: ReadonlyMap<string, Uint8Array>, ts: Timestamp, { prefetched }: CountedReads): Found | undefined {
     const versions = new Map<string, Version | undefined>()
     for (const [text, key] of keys) {
-      const answer = this.#store.known({ key, ts })
+      const answer = this.#readNow(key, ts)
       if (answer === undefined) return undefined
       prefetched.grow(answer.found ? entryCost(answer.value) : ENTRY_BYTES)
       versions.set(text, answer.found ? answer : undefined)

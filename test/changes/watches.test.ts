@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { KeyState } from '../../src/changes/rules/changes-api.js'
-import { LockResolver, type Resolver } from '../../src/coordinator/lock-resolver.js'
+import { LockResolver, type Waiting } from '../../src/coordinator/lock-resolver.js'
 import type { Store } from '../../src/store/store.js'
 import { prewriteOf, put, testStores, utf8, write } from '../store/support.js'
 import { openChanges } from './support.js'
@@ -19,13 +19,10 @@ async function lockAll(store: Store) {
 }
 
 /** For any wait that it permits, it waits longer than the test runs. */
-function patientResolver(store: Store): Resolver {
+function patientResolver(store: Store): Pick<LockResolver, 'reading'> {
   const resolver = new LockResolver(store)
-  return {
-    resolving: (waitMs, body, signal) => resolver.resolving(waitMs * 1000, body, signal),
-    resolve: resolver.resolve.bind(resolver),
-    end: resolver.end.bind(resolver),
-  }
+  const patient = ({ lockWaitMs, signal }: Waiting): Waiting => ({ lockWaitMs: lockWaitMs * 1000, signal })
+  return { reading: (read, waiting) => resolver.reading(read, () => patient(waiting())) }
 }
 
 const kindOf = (step: IteratorResult<KeyState, void>): boolean | undefined => step.value?.found

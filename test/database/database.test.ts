@@ -78,7 +78,7 @@ test('a read meets the lock of a dead transaction and resolves it', async () => 
   await write(store, await store.tso(1), await store.tso(1), [put('a', 'old')])
   await store.prewrite(prewriteOf(await store.tso(1), [put('a', 'new')], { lockTtl: 10 }))
   clock.ms += 100
-  const found = await database.get({ key: utf8('a'), ts: await store.tso(1), lockWaitMs: 0 })
+  const found = await database.get({ key: utf8('a'), ts: await store.tso(1) }, () => ({ lockWaitMs: 0 }))
   expect(found.found && text(found.value)).toBe('old')
 })
 

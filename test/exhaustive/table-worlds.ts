@@ -11,7 +11,7 @@ async function numberAt(
   database: Database,
   key: string,
 ): Promise<{ readonly value: number; readonly commitTs: Timestamp }> {
-  const found = await database.get({ key: bytes(key), lockWaitMs: 20_000 })
+  const found = await database.get({ key: bytes(key) }, () => ({ lockWaitMs: 20_000 }))
   return found.found ? { value: Number(text(found.value)), commitTs: found.commitTs } : { value: 0, commitTs: 0 }
 }
 
@@ -143,7 +143,7 @@ export const fenced =
         const early = granted.find((fence, i) => physicalMs(fence) - physicalMs(granted[i - 1] ?? 0) < TTL_MS)
         if (early !== undefined) wrong ??= `${early} was granted before the term of another had ended`
         for (const [holder, fence] of fences) {
-          const found = await database.get({ key: bytes(`by ${holder}`), lockWaitMs: 20_000 })
+          const found = await database.get({ key: bytes(`by ${holder}`) }, () => ({ lockWaitMs: 20_000 }))
           if (!found.found) continue
           const { commitTs } = found
           const later = [...fences.values()].find((each) => each > fence && each < commitTs)

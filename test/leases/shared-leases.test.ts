@@ -43,7 +43,7 @@ function write(
 }
 
 const isThere = async (database: Database, key: string) =>
-  (await database.get({ key: utf8(key), lockWaitMs: 1000 })).found
+  (await database.get({ key: utf8(key) }, () => ({ lockWaitMs: 1000 }))).found
 
 async function refused(work: Promise<unknown>, code: Parameters<typeof isKvError>[1], fields: object = {}) {
   const error = await failureOf(work)

@@ -119,7 +119,7 @@ export class Network {
     return {
       tso: through('tso', ({ store }, count: number) => store.tso(count)),
       now: () => now(undefined),
-      get: through('get', ({ store }, request) => store.known?.(request) ?? store.get(request)),
+      get: through('get', ({ store }, request) => store.get(request)),
       batchGet: through('batch_get', ({ store }, request) => store.batchGet(request)),
       scan: through('scan', ({ store }, request) => store.scan(request)),
       prewrite: through('prewrite', ({ prewrite }, request) => prewrite(request)),

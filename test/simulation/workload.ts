@@ -468,7 +468,10 @@ export class Client {
     const floors = history.floorsOf([key])
     const lockWaitMs = this.#random.pick([0, 100, 4000])
     const answer = await network.call(this.owner, 'get', true, ({ store, resolver }) => {
-      return store.known?.({ key: bytes(key) }) ?? resolver.resolving(lockWaitMs, () => store.get({ key: bytes(key) }))
+      return resolver.reading(
+        () => store.get({ key: bytes(key) }),
+        () => ({ lockWaitMs }),
+      )
     })
     const found = answer.found ? [[key, { value: text(answer.value), commitTs: answer.commitTs }] as const] : []
     history.readLatest({ keys: [key], found: new Map(found), floors, timeline, moment: ledger.moment })

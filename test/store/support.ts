@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach } from 'vitest'
 import { KvError } from '../../src/errors/kv-error.js'
+import type { Awaitable } from '../../src/event-loop/after.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../src/percolator/api.js'
 import { openLevelDb } from '../../src/store/leveldb/directory/open-level-db.js'
 import { sealedEngine } from '../../src/store/leveldb/engine/checksum.js'
@@ -60,6 +61,13 @@ export async function read(store: Store, key: string, ts?: Timestamp): Promise<s
   return answer.found ? text(answer.value) : undefined
 }
 
+/** What is here in this turn of the event loop; undefined: it has to be waited for, or has failed. */
+export function atOnce<T>(answer: Awaitable<T>): T | undefined {
+  if (!(answer instanceof Promise)) return answer
+  answer.catch(() => {})
+  return undefined
+}
+
 /** The code that a call failed with; `none` when it did not fail. An error without a code is rethrown. */
 export async function codeOf(call: Promise<unknown> | unknown): Promise<string> {
   try {
@@ -90,7 +98,7 @@ export async function unlessRefused<T>(call: Promise<T>): Promise<T | undefined>
   }
 }
 
-export async function failureOf(call: Promise<unknown>): Promise<KvError> {
+export async function failureOf(call: unknown): Promise<KvError> {
   try {
     await call
   } catch (error) {

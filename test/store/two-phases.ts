@@ -14,7 +14,7 @@ export function inTwoPhases(store: CompleteStore): Store {
     locks: undefined,
     files: undefined,
     prewrite,
-    known: () => undefined,
+    get: async (request) => store.get(request),
     exclusive: (_, body) => body(prewrite),
     exclusiveNow: () => false,
   })

@@ -10,6 +10,7 @@ import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
 import {
+  atOnce,
   codeOf,
   EngineFailure,
   prewriteOf,
@@ -143,7 +144,7 @@ describe('with reads that are in memory', () => {
   })
 
   test('checks, gets, inserts and increments', async () => {
-    const { commitTs } = (await database.get({ key: utf8('a'), lockWaitMs: 0 })) as Version
+    const { commitTs } = (await database.get({ key: utf8('a') }, () => ({ lockWaitMs: 0 }))) as Version
     const checks = [exists('absent', false), { key: utf8('a'), commitTs }]
     const ops = [
       get('a'),
@@ -364,13 +365,13 @@ describe('while it is being written', () => {
   test('a cached version is not answered to a reader above it, and is the new one afterwards', async () => {
     await taken([put('a', 'old')])
     await read(store, 'a')
-    expect(database.known({ key: utf8('a') })).toMatchObject({ found: true, value: utf8('old') })
+    expect(atOnce(store.get({ key: utf8('a') }))).toMatchObject({ found: true, value: utf8('old') })
     const gate = new WriteGate(tapped)
     const writing = taken([put('a', 'new')])
-    expect(database.known({ key: utf8('a'), ts: await store.tso(1) })).toBeUndefined()
+    expect(atOnce(store.get({ key: utf8('a'), ts: await store.tso(1) }))).toBeUndefined()
     gate.open()
     await writing
-    expect(database.known({ key: utf8('a') })).toMatchObject({ found: true, value: utf8('new') })
+    expect(atOnce(store.get({ key: utf8('a') }))).toMatchObject({ found: true, value: utf8('new') })
   })
 })
 

@@ -81,7 +81,7 @@ function adding(key: string, fingerprint = 'add'): OneShot {
 }
 
 async function valueOfA(database: Database): Promise<string> {
-  const found = await database.get({ key: utf8('a'), lockWaitMs: 10_000 })
+  const found = await database.get({ key: utf8('a') }, () => ({ lockWaitMs: 10_000 }))
   return found.found ? text(found.value) : ''
 }
 

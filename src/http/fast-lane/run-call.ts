@@ -53,13 +53,9 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
         call.end(valueText(answer))
       else fail(call, noRoom())
     }
-    const known = database.known({ key })
-    if (known !== undefined) found(known)
-    else
-      database
-        .get({ key, lockWaitMs: LOCK_WAIT_MS_DEFAULT, signal: call.signal })
-        .then(found)
-        .catch((error) => fail(call, error))
+    const answer = database.get({ key }, () => ({ lockWaitMs: LOCK_WAIT_MS_DEFAULT, signal: call.signal }))
+    if (answer instanceof Promise) answer.then(found).catch((error) => fail(call, error))
+    else found(answer)
   }
 
   function transact(call: Call, txn: OneShot, isOneWrite: boolean): void {

@@ -35,10 +35,9 @@ export class KeyWatching {
   async wait(
     request: FastifyRequest,
     reply: FastifyReply,
-    asked: { readonly key: Buffer; readonly lockWaitMs: number },
+    { key, lockWaitMs }: { readonly key: Buffer; readonly lockWaitMs: number },
   ): Promise<FastifyReply> {
     const query = request.query as RawQuery
-    const { key } = asked
     const { database } = this.#context
     const waitMs = queryInteger(query, 'wait_ms', 0, WATCH_WAIT_MS_MAX) ?? 0
     const conditions = preconditionsOf(request.headers)
@@ -47,8 +46,7 @@ export class KeyWatching {
     if (conditions.ifMatch !== undefined) throw invalid('if-match', 'If-Match does not go with wait_ms')
     const waits = ({ found, commitTs }: KeyState): boolean =>
       found ? readCondition(conditions, commitTs) === 304 : conditions.ifNoneMatch === undefined
-    const read = async (): Promise<GetAnswer> =>
-      database.known({ key }) ?? (await database.get({ ...asked, signal: hangUp(reply.raw) }))
+    const read = () => database.get({ key }, () => ({ lockWaitMs, signal: hangUp(reply.raw) }))
     let state = stateOf(await read())
     if (waitMs > 0 && waits(state))
       state = (await this.#next(request, reply, key, waitMs, waits)) ?? stateOf(await read())

@@ -1,10 +1,12 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
+import type { LateSignal } from '../../event-loop/late-signal.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import { conditionalWriteError } from '../../txn/failed-condition.js'
 import type { Op } from '../../txn/op.js'
 import { rawBodies, rawValueOf } from '../admission/raw-bodies.js'
+import { hangUp } from '../connections/answer-end.js'
 import { untilDeadline } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
@@ -27,16 +29,19 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     const query = request.query as RawQuery
     const key = keyOf(request, limits)
     const ts = queryTimestamp(query)
-    const asked = { key, lockWaitMs: lockWaitMs(query) }
+    const wait = lockWaitMs(query)
     const isTimed = query['timeout_ms'] !== undefined
     const isWatching = query['wait_ms'] !== undefined || wantsEvents(request.headers.accept)
     if (isTimed && isWatching) throw invalid('timeout_ms', 'timeout_ms does not go with wait_ms or a stream of events')
     if (wantsEvents(request.headers.accept)) return watching.stream(request, reply, key)
-    if (query['wait_ms'] !== undefined) return watching.wait(request, reply, asked)
+    if (query['wait_ms'] !== undefined) return watching.wait(request, reply, { key, lockWaitMs: wait })
     const send = (found: GetAnswer): FastifyReply => answerVersion(request, reply, key, found.found ? found : undefined)
-    const known = isTimed ? undefined : database.known({ key, ts })
-    if (known !== undefined) return void send(known)
-    return untilDeadline(request, reply, (signal) => database.get({ ...asked, ts, signal })).then(send)
+    const read = (signalOf: () => LateSignal) =>
+      database.get({ key, ts }, () => ({ lockWaitMs: wait, signal: signalOf() }))
+    const found = isTimed
+      ? untilDeadline(request, reply, async (signal) => read(() => signal))
+      : read(() => hangUp(reply.raw))
+    return found instanceof Promise ? found.then(send) : void send(found)
   })
 
   async function write(request: FastifyRequest, reply: FastifyReply, key: Buffer, op: Op): Promise<FastifyReply> {

@@ -300,7 +300,6 @@ class LevelDbStore implements CompleteStore {
     return this.#rows.close()
   }
 
-  readonly known: Store['known'] = (request) => this.#reads.known(request)
   readonly watchKeys: Store['watchKeys'] = (watcher) => this.log.listen(watcher)
   readonly get: Store['get'] = (request) => this.#reads.get(request)
   readonly batchGet: Store['batchGet'] = (request) => this.#reads.batchGet(request)

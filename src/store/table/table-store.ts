@@ -228,9 +228,6 @@ export class TableStore implements Store {
     return 0
   }
 
-  known(): undefined {
-    return undefined
-  }
   exclusiveNow(): boolean {
     return false
   }

@@ -148,7 +148,7 @@ class World {
         const startTs = await one.store.tso(1)
         const primary = random.chance(0.5) ? `p${startTs}` : `p${random.below(2)}`
         const key = random.pick(REGISTERS)
-        const found = await one.get({ key: utf8(key), ts: startTs, lockWaitMs: 5000 })
+        const found = await one.get({ key: utf8(key), ts: startTs }, () => ({ lockWaitMs: 5000 }))
         if (random.chance(0.5)) await sleep(random.below(1500))
         const isDelete = random.chance(0.5)
         const written = this.#writing(

@@ -181,7 +181,7 @@ class World {
         last = run.commitTs
       }
       expect(changes.filter(({ commitTs }) => commitTs > covered)).toEqual([])
-      const counted = await this.any.get({ key: utf8(`runs/${key}`), lockWaitMs: 10_000 })
+      const counted = await this.any.get({ key: utf8(`runs/${key}`) }, () => ({ lockWaitMs: 10_000 }))
       expect(counted.found ? text(counted.value) : '0').toBe(`${runs.length}`)
     }
   }

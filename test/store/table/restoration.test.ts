@@ -418,7 +418,7 @@ async function race(seed: number, faults: number): Promise<void> {
     await until(() => store.upkeep.restoring === undefined)
     await store.readTs() // Its copy of the safe point is not older than the restore.
     for (const [key, commitTs] of acknowledged) {
-      const found = await store.get({ key: utf8(key) }).catch(async (error: unknown) => {
+      const found = await Promise.resolve(store.get({ key: utf8(key) })).catch(async (error: unknown) => {
         if (!isKvError(error, 'key_locked')) throw error
         return store.get({ key: utf8(key), ts: commitTs }) // Of a transaction that was given up.
       })

@@ -1,6 +1,7 @@
 import { pairCost } from '../../../bytes/answer-size.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { isReserved } from '../../../bytes/reserved-keys.js'
+import { type Awaitable, after } from '../../../event-loop/after.js'
 import { inSlices } from '../../../event-loop/slices.js'
 import { blocksRead } from '../../../percolator/actions/get.js'
 import { locksWithinLimit } from '../../../percolator/actions/scan.js'
@@ -26,12 +27,22 @@ import type { CachedVersion } from '../memory/version-cache.js'
 import { CF_NEWEST, keyRange, newestKey, reservedRange, valueKey } from '../records/keyspace.js'
 import { decodeNewest } from '../records/newest-record.js'
 import { KEYS_AT_A_TIME } from './batch-sizes.js'
-import { guard } from './guard.js'
+import { guard, guarded } from './guard.js'
 import type { LongReads } from './long-reads.js'
 import { readOlderVersion } from './older-versions.js'
 import { longValueCost, lostValue, readPairsInto } from './pairs.js'
 import { readVersions, scanVersions } from './row-reader.js'
 import { inKeyOrder, type RowStore } from './row-store.js'
+
+interface LookedUp {
+  readonly version: CachedVersion
+  readonly isNewest: boolean
+}
+
+/** start_ts of a version whose value, which is read apart, is not there. */
+interface Missing {
+  readonly missing: Timestamp
+}
 
 const NOT_FOUND: GetAnswer = { found: false }
 /** Up to this many keys, single look-ups are cheaper than a snapshot, which takes LevelDB's mutex twice. */
@@ -49,123 +60,98 @@ export class Reads {
     this.#longReads = longReads
   }
 
-  /**
-   * The answer if it can be had in this turn of the event loop: from the version cache, or by a look-up while look-ups are quick.
-   * All else is left to `get`: reads that must wait or fail, versions older than the newest.
-   */
-  known({ key, ts = TIMESTAMP_MAX }: GetRequest): GetAnswer | undefined {
-    const { health, safePoint, maxTs, lastTs, locks } = this.#rows
-    if (!health.isAvailable || ts < safePoint) return undefined
-    if (ts !== TIMESTAMP_MAX && ts > maxTs) {
-      if (ts > lastTs) return undefined // The oracle may have to save its mark first.
-      this.#rows.raiseMaxTs(ts)
+  get({ key, ts = TIMESTAMP_MAX }: GetRequest): Awaitable<GetAnswer> {
+    try {
+      const answer = this.#get(key, ts)
+      return answer instanceof Promise ? guard(() => answer) : answer
+    } catch (error) {
+      return Promise.reject(guarded(error))
     }
-    const entry = locks.get(key)
-    if (entry !== undefined && blocks(entry, ts)) return undefined
-    return this.#cached(key, ts) ?? this.#lookUpNow(key, ts, entry === undefined)
   }
 
-  get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
-    return guard(async () => {
-      let missing: Timestamp | undefined
-      for (;;) {
-        // One turn of the event loop from here to the check of the lock: a writer sees this read in max_ts, or it sees its lock.
-        await this.#rows.admitRead(ts)
-        const entry = this.#rows.locks.get(key)
-        if (entry !== undefined && blocks(entry, ts)) {
-          if (entry.pending === undefined) throw keyLocked(this.#rows.ages.infoOf(entry))
-          await entry.pending
-          continue
-        }
-        const looked = this.#cached(key, ts) ?? (await this.#lookUp(key, ts))
-        if ('found' in looked) return looked
-        // A collection may have removed it, if the key has a newer version by now. Missing again, it is lost.
-        if (missing === looked.missing) throw lostValue(key, looked.missing)
-        missing = looked.missing
-      }
+  /** @param missing what an earlier try did not find. */
+  #get(key: Uint8Array, ts: Timestamp, missing?: Timestamp): Awaitable<GetAnswer> {
+    const admitted = this.#rows.admitRead(ts)
+    if (admitted === undefined) return this.#getAdmitted(key, ts, missing)
+    return admitted.then(() => this.#getAdmitted(key, ts, missing))
+  }
+
+  /** In the turn of the event loop in which the read was admitted: a writer sees this read in max_ts, or it sees its lock. */
+  #getAdmitted(key: Uint8Array, ts: Timestamp, missing: Timestamp | undefined): Awaitable<GetAnswer> {
+    const entry = this.#rows.locks.get(key)
+    if (entry !== undefined && blocks(entry, ts)) {
+      if (entry.pending === undefined) throw keyLocked(this.#rows.ages.infoOf(entry))
+      return entry.pending.then(() => this.#get(key, ts, missing))
+    }
+    const cached = this.#cached(key, ts)
+    if (cached !== undefined) return cached
+    return after(this.#lookUp(key, ts), (looked) => {
+      if ('found' in looked) return looked
+      // A collection may have removed it, if the key has a newer version by now. Missing again, it is lost.
+      if (missing === looked.missing) throw lostValue(key, missing)
+      return this.#get(key, ts, looked.missing)
     })
   }
 
   /** Needs an admitted read, and no lock that blocks it. */
-  #cached(key: Uint8Array, ts: Timestamp): GetAnswer | undefined {
+  #cached(key: Uint8Array, ts: Timestamp): Awaitable<GetAnswer> | undefined {
     const { cache, meters } = this.#rows
     const cached = cache.get(key)
     if (cached === undefined || ts < cached.commitTs) return undefined
-    const answer = this.#answerOf(cached, ts)
-    if (answer !== undefined) meters.cache.hits++
-    return answer
-  }
-
-  /**
-   * Like `#lookUp`, in one turn of the event loop. @returns undefined also when LevelDB fails, which `#lookUp` will report.
-   * @param isUnlocked a lock may have a commit in flight, so the cache must not be filled.
-   */
-  #lookUpNow(key: Uint8Array, ts: Timestamp, isUnlocked: boolean): GetAnswer | undefined {
-    const { cache, health, lookUps, valueLookUps } = this.#rows
-    if (!lookUps.areQuick || !health.isWritable) return undefined // `get` tries to open the engine again.
-    try {
-      const bytes = lookUps.getNow(newestKey(key))
-      const newest = bytes && decodeNewest(bytes)
-      if (newest !== undefined && newest.commitTs > ts) return undefined
-      let value = newest?.shortValue
-      if (newest?.type === 'put' && value === undefined) {
-        if (!valueLookUps.areQuick) return undefined
-        this.#answers.requireRoom() // Long values of many requests add up.
-        value = valueLookUps.getNow(valueKey(key, newest.startTs))
-        if (value === undefined) return undefined
-      }
-      const version = versionOf(newest, value)
-      if (isUnlocked && !isReserved(key)) cache.fill(key, version) // Rows of the server are read once, if at all.
-      this.#rows.meters.cache.misses++
-      return this.#answerOf(version, ts)
-    } catch {
-      return undefined
-    }
+    meters.cache.hits++
+    return this.#answerOf(cached, ts)
   }
 
   /** Reads LevelDB without looking at locks, and fills the cache with the newest version. */
-  async #lookUp(key: Uint8Array, ts: Timestamp): Promise<GetAnswer | { readonly missing: Timestamp }> {
-    const { engine, cache, locks, lookUps, valueLookUps, meters } = this.#rows
+  #lookUp(key: Uint8Array, ts: Timestamp): Awaitable<GetAnswer | Missing> {
+    const { cache, locks, lookUps, meters } = this.#rows
     meters.cache.misses++
-    const fill = locks.get(key) === undefined && !isReserved(key) ? cache.beginFill(key) : undefined // A lock may have a commit in flight.
-    try {
-      const looked = lookUps.get(newestKey(key))
-      const bytes = looked instanceof Promise ? await looked : looked
-      const newest = bytes && decodeNewest(bytes)
-      const isSeen = newest === undefined || newest.commitTs <= ts
-      const write = isSeen ? newest : await readOlderVersion(engine, key, ts)
-      const isPut = write?.type === 'put'
-      const value = isPut ? (write.shortValue ?? (await valueLookUps.get(valueKey(key, write.startTs)))) : undefined
-      if (isPut && write.shortValue === undefined) this.#answers.requireRoom() // Long values of many requests add up.
-      this.#rows.requireReadable(ts)
-      if (isPut && value === undefined) return { missing: write.startTs }
-      const version = versionOf(write, value)
-      if (isSeen && fill !== undefined) cache.endFill(key, fill, version)
-      const answer = this.#answerOf(version, ts)
-      if (answer !== undefined) return answer
-      // The latest version has expired, and the oracle has to save its mark before it can pass that.
-      await this.#rows.observe(version.expireTs)
-      return absentOf(version)
-    } finally {
-      if (fill !== undefined) cache.cancelFill(key, fill)
+    // A lock may have a commit in flight. Rows of the server are read once, if at all.
+    const isKept = locks.get(key) === undefined && !isReserved(key)
+    const looked = after(lookUps.get(newestKey(key)), (bytes) => this.#versionAt(key, ts, bytes))
+    if (!(looked instanceof Promise)) {
+      if (isKept && 'version' in looked && looked.isNewest) cache.fill(key, looked.version)
+      return this.#answerTo(looked, ts)
     }
+    const fill = isKept ? cache.beginFill(key) : undefined
+    const answer = looked.then((late) => {
+      this.#rows.requireReadable(ts)
+      if (fill !== undefined && 'version' in late && late.isNewest) cache.endFill(key, fill, late.version)
+      return this.#answerTo(late, ts)
+    })
+    return fill === undefined ? answer : answer.finally(() => cache.cancelFill(key, fill))
+  }
+
+  /** @param bytes the record of the newest version. */
+  #versionAt(key: Uint8Array, ts: Timestamp, bytes: Buffer | undefined): Awaitable<LookedUp | Missing> {
+    const { engine, valueLookUps } = this.#rows
+    const newest = bytes && decodeNewest(bytes)
+    const isNewest = newest === undefined || newest.commitTs <= ts
+    return after(isNewest ? newest : readOlderVersion(engine, key, ts), (write) => {
+      if (write?.type !== 'put' || write.shortValue !== undefined)
+        return { version: versionOf(write, write?.shortValue), isNewest }
+      return after(valueLookUps.get(valueKey(key, write.startTs)), (value) => {
+        this.#answers.requireRoom() // Long values of many requests add up.
+        return value === undefined ? { missing: write.startTs } : { version: versionOf(write, value), isNewest }
+      })
+    })
+  }
+
+  #answerTo(looked: LookedUp | Missing, ts: Timestamp): Awaitable<GetAnswer | Missing> {
+    return 'missing' in looked ? looked : this.#answerOf(looked.version, ts)
   }
 
   /**
    * A later read must not find a version again that has expired for the latest one, though the clock be set back. So later
-   * timestamps go above its expiry.
-   * @returns undefined when the oracle has to save its mark first.
+   * timestamps go above its expiry, for which the oracle may have to save its mark first.
    */
-  #answerOf(version: CachedVersion, ts: Timestamp): GetAnswer | undefined {
+  #answerOf(version: CachedVersion, ts: Timestamp): Awaitable<GetAnswer> {
     const { value, expireTs } = version
     if (value === undefined) return absentOf(version)
     if (expireTs === 0) return foundOf(version, value)
     const visibility = new Visibility(this.#rows, ts)
     if (visibility.sees({ type: 'put', expireTs })) return foundOf(version, value)
-    const settled = visibility.settled()
-    if (settled === undefined) return absentOf(version)
-    settled.catch(() => {}) // `#lookUp` waits for it again.
-    return undefined
+    return after(visibility.settled(), () => absentOf(version))
   }
 
   batchGet({ keys, ts = TIMESTAMP_MAX, keyOnly = false }: BatchGetRequest): Promise<PairsAnswer> {
@@ -229,7 +215,7 @@ export class Reads {
     const pairs: Pair[] = []
     for (const key of keys) {
       const cached = this.#cached(key, ts)
-      if (cached === undefined) return undefined
+      if (cached === undefined || cached instanceof Promise) return undefined
       if (cached.found) pairs.push(pairOf(key, cached))
     }
     return pairs

@@ -516,10 +516,10 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   // ---- Timestamps
 
   /** @throws KvError `ts_below_safe_point`, `storage_unavailable`. */
-  async admitRead(ts: Timestamp): Promise<void> {
+  admitRead(ts: Timestamp): undefined | Promise<void> {
     this.health.requireAvailable()
     this.requireReadable(ts)
-    if (ts !== TIMESTAMP_MAX && ts > this.maxTs) await this.observeRead(ts)
+    return ts !== TIMESTAMP_MAX && ts > this.maxTs ? this.observeRead(ts) : undefined
   }
 
   /** Must be called again after a read without a snapshot: a collection or a restore may have run meanwhile. */

@@ -102,7 +102,7 @@ export class Collection {
         const cells = decodeCells(row.cells)
         const [newest] = cells.writes
         if (newest === undefined || cells.lock !== undefined) continue
-        const value = newest.shortValue ?? (await get({ key, ts: newest.commitTs }).then(valueIn))
+        const value = newest.shortValue ?? valueIn(await get({ key, ts: newest.commitTs }))
         if (value !== undefined && !isOver(value)) bytesLeft += key.length - prefix.length + value.length
         else await this.#rows.remove(knownRow(key, cells, 'none', 0, 0))
       }

@@ -26,6 +26,7 @@ import {
 import type { CompleteStore, Store } from '../../../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../../../src/timestamp.js'
 import {
+  atOnce,
   codeOf,
   deferred,
   del,
@@ -445,7 +446,7 @@ class World {
     const isBlocked = (key: string, ts: Timestamp): boolean =>
       locks.some((lock) => text(lock.key) === key && blocksRead(lockOf(lock), lock.key, ts))
     for (const key of KEYS) {
-      const known = store.known({ key: utf8(key) })
+      const known = atOnce(store.get({ key: utf8(key) }))
       if (known === undefined) continue
       const { value, commitTs } = truth.get(key, TIMESTAMP_MAX) ?? {}
       expect(known.found ? [text(known.value), known.commitTs] : []).toEqual(

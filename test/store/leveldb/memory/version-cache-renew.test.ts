@@ -5,6 +5,7 @@ import { type CachedVersion, VersionCache } from '../../../../src/store/leveldb/
 import { CF_DEFAULT, CF_NEWEST, newestKey } from '../../../../src/store/leveldb/records/keyspace.js'
 import type { CompleteStore } from '../../../../src/store/store.js'
 import {
+  atOnce,
   codeOf,
   type Deferred,
   deferred,
@@ -211,7 +212,7 @@ const isNewest = (key: Buffer | undefined): boolean => key?.[0] === CF_NEWEST
 const isValue = (key: Buffer | undefined): boolean => key?.[0] === CF_DEFAULT
 
 /** In one moment, without waiting. */
-const known = (key: Buffer): string | undefined => shown(store.known({ key }))
+const known = (key: Buffer): string | undefined => shown(atOnce(store.get({ key })))
 const shown = (answer: GetAnswer | undefined): string | undefined =>
   answer === undefined ? undefined : answer.found ? text(answer.value) : 'absent'
 const readBoth = async (): Promise<(string | undefined)[]> => {
@@ -408,19 +409,17 @@ describe('single cases', () => {
   test('memory says nothing that a read has to wait for, or is refused', async () => {
     await cacheBoth()
     await store.get({ key: utf8('other'), ts: 50 })
-    expect(shown(store.known({ key: a, ts: 50 }))).toBe('old')
-    expect(store.known({ key: a, ts: 5 })).toBeUndefined() // Before the version that is known.
-    const future = (await store.tso(1)) + 1000
-    expect(store.known({ key: a, ts: future })).toBeUndefined() // The oracle has to be told first.
+    expect(shown(atOnce(store.get({ key: a, ts: 50 })))).toBe('old')
+    expect(atOnce(store.get({ key: a, ts: 5 }))).toBeUndefined() // Before the version that is known.
     await store.prewrite(prewriteOf(45, [put('a', 'new'), put('b', 'new')]))
-    expect(shown(store.known({ key: a, ts: 44 }))).toBe('old')
-    expect(store.known({ key: a, ts: 50 })).toBeUndefined()
+    expect(shown(atOnce(store.get({ key: a, ts: 44 })))).toBe('old')
+    expect(atOnce(store.get({ key: a, ts: 50 }))).toBeUndefined()
     expect(known(a)).toBe('old') // The primary: not committed while its lock stands.
     expect(known(b)).toBeUndefined()
     await store.commit({ keys: [a, b], startTs: 45, commitTs: 46 })
     await store.upkeep.raiseSafePoint(48)
-    expect(store.known({ key: a, ts: 47 })).toBeUndefined()
-    expect(shown(store.known({ key: a, ts: 48 }))).toBe('new')
+    expect(atOnce(store.get({ key: a, ts: 47 }))).toBeUndefined()
+    expect(shown(atOnce(store.get({ key: a, ts: 48 })))).toBe('new')
   })
 
   test('memory says nothing while the database is opened again', async () => {
@@ -478,7 +477,7 @@ describe('single cases', () => {
     await cacheBoth()
     const request = Buffer.alloc(1_000_000)
     await store.prewrite(prewriteOf(10, [put('a', request.subarray(0, 5))], { tryOnePc: true }))
-    const answer = store.known({ key: a })
+    const answer = atOnce(store.get({ key: a }))
     expect(answer?.found).toBe(true)
     expect(answer?.found && answer.value.buffer.byteLength).toBeLessThan(1000)
   })
@@ -529,7 +528,7 @@ test('property: nobody reads what was replaced before the read began, nor one ke
           const since = answered
           if (act === 'known' || act === 'known at') {
             const ts = act === 'known' ? undefined : await Promise.resolve(store.tso(1)).catch(() => undefined)
-            const [first, second] = [shown(store.known({ key: a, ts })), shown(store.known({ key: b, ts }))]
+            const [first, second] = [shown(atOnce(store.get({ key: a, ts }))), shown(atOnce(store.get({ key: b, ts })))]
             // A write may land between two look-ups of the latest version.
             const isOneMoment = ts !== undefined || lookUpSlowMs === 0
             if (isOneMoment && first !== undefined && second !== undefined) expect(first).toBe(second)

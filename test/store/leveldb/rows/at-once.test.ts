@@ -7,6 +7,7 @@ import type { LevelDbStoreOptions } from '../../../../src/store/leveldb/leveldb-
 import { CF_DEFAULT, CF_NEWEST } from '../../../../src/store/leveldb/records/keyspace.js'
 import type { CompleteStore } from '../../../../src/store/store.js'
 import {
+  atOnce,
   codeOf,
   deferred,
   del,
@@ -67,8 +68,8 @@ describe('in the turn in which it is asked', () => {
     const { store, lookUps } = await opened()
     await write(store, 5, 6, mutations)
     const before = lookUps()
-    expect(shown(store.known({ key: a, ts: 7 }))).toBe(want)
-    expect(shown(store.known({ key: a }))).toBe(want)
+    expect(shown(atOnce(store.get({ key: a, ts: 7 })))).toBe(want)
+    expect(shown(atOnce(store.get({ key: a })))).toBe(want)
     expect(lookUps() - before).toBe(looks)
   })
 
@@ -77,10 +78,10 @@ describe('in the turn in which it is asked', () => {
     await write(store, 5, 6, [put('a', 'old')])
     const startTs = await store.tso(1)
     const ts = await store.tso(1)
-    expect(shown(store.known({ key: a, ts }))).toBe('old at 6')
+    expect(shown(atOnce(store.get({ key: a, ts })))).toBe('old at 6')
     const { onePcCommitTs } = await store.prewrite(prewriteOf(startTs, [put('a', 'new')], { tryOnePc: true }))
     expect(onePcCommitTs).toBeGreaterThan(ts)
-    expect(shown(store.known({ key: a, ts: onePcCommitTs }))).toBe(`new at ${onePcCommitTs}`)
+    expect(shown(atOnce(store.get({ key: a, ts: onePcCommitTs })))).toBe(`new at ${onePcCommitTs}`)
     expect(await read(store, 'a', ts)).toBe('old')
   })
 
@@ -96,11 +97,14 @@ describe('in the turn in which it is asked', () => {
     const writing = store.prewrite(prewriteOf(10, [put('a', 'new')], { tryOnePc: true }))
     await arrived.promise
     const before = lookUps()
-    expect([shown(store.known({ key: a })), shown(store.known({ key: a }))]).toEqual(['old at 6', 'old at 6'])
+    expect([shown(atOnce(store.get({ key: a }))), shown(atOnce(store.get({ key: a })))]).toEqual([
+      'old at 6',
+      'old at 6',
+    ])
     expect(lookUps() - before).toBe(2)
     goOn.resolve()
     const { onePcCommitTs } = await writing
-    expect(shown(store.known({ key: a }))).toBe(`new at ${onePcCommitTs}`)
+    expect(shown(atOnce(store.get({ key: a })))).toBe(`new at ${onePcCommitTs}`)
   })
 })
 
@@ -109,29 +113,27 @@ describe('left to get', () => {
     const { store } = await opened()
     await write(store, 5, 6, [put('a', 'old')])
     await write(store, 8, 9, [put('a', 'new')])
-    expect(store.known({ key: a, ts: 7 })).toBeUndefined()
+    expect(atOnce(store.get({ key: a, ts: 7 }))).toBeUndefined()
     expect(await read(store, 'a', 7)).toBe('old')
-    const future = (await store.tso(1)) + 1000
-    expect(store.known({ key: a, ts: future })).toBeUndefined()
-    expect(await read(store, 'a', future)).toBe('new')
+    expect(await read(store, 'a', (await store.tso(1)) + 1000)).toBe('new')
   })
 
   test('a key under a lock', async () => {
     const { store } = await opened()
     await store.prewrite(prewriteOf(10, [put('b', 'new'), put('a', 'new')]))
-    expect(store.known({ key: a })).toBeUndefined()
-    expect(shown(store.known({ key: a, ts: 9 }))).toBe('absent')
+    expect(atOnce(store.get({ key: a }))).toBeUndefined()
+    expect(shown(atOnce(store.get({ key: a, ts: 9 })))).toBe('absent')
     await store.commit({ keys: [utf8('b'), a], startTs: 10, commitTs: 11 })
-    expect(shown(store.known({ key: a }))).toBe('new at 11')
+    expect(shown(atOnce(store.get({ key: a })))).toBe('new at 11')
   })
 
   test('look-ups while the disk is slow', async () => {
     const { store, lookUps } = await opened({ lookUpSlowMs: 0 })
     await write(store, 5, 6, [put('a', 'old')])
-    expect(store.known({ key: a })).toBeUndefined()
+    expect(atOnce(store.get({ key: a }))).toBeUndefined()
     expect(lookUps()).toBe(0)
     expect(await read(store, 'a')).toBe('old')
-    expect(shown(store.known({ key: a }))).toBe('old at 6')
+    expect(shown(atOnce(store.get({ key: a })))).toBe('old at 6')
   })
 
   test('a look-up that fails', async () => {
@@ -141,7 +143,7 @@ describe('left to get', () => {
     all.onLookUp = () => {
       throw new EngineFailure('unreadable')
     }
-    expect(store.known({ key: a })).toBeUndefined()
+    expect(atOnce(store.get({ key: a }))).toBeUndefined()
     expect(await codeOf(store.get({ key: a }))).toBe('storage_unavailable')
   })
 
@@ -151,12 +153,12 @@ describe('left to get', () => {
     await write(store, 5, 6, [put('a', LONG)])
     const keys: Buffer[] = []
     all.onLookUp = (key) => keys.push(key)
-    store.known({ key: a, ts: 7 })
+    await store.get({ key: a, ts: 7 })
     const value = keys.find((key) => key[0] === CF_DEFAULT) as Buffer
     await tapped.raw.write([{ type: 'del', key: value }], false)
     await store.prewrite(prewriteOf(10, [put('a', 'new')])) // The lock keeps the version out of the cache.
     await store.rollback({ keys: [a], startTs: 10 })
-    expect(store.known({ key: a, ts: 9 })).toBeUndefined()
+    expect(atOnce(store.get({ key: a, ts: 9 }))).toBeUndefined()
     expect(await codeOf(store.get({ key: a, ts: 9 }))).toBe('storage_unavailable')
   })
 
@@ -166,9 +168,9 @@ describe('left to get', () => {
     await write(store, 5, 6, [put('a', LONG)])
     const lease = answers.lease()
     lease.hold(DEFAULT_LIMITS.answersBytesMax)
-    expect(store.known({ key: a })).toBeUndefined()
+    expect(atOnce(store.get({ key: a }))).toBeUndefined()
     expect(await codeOf(store.get({ key: a }))).toBe('overloaded')
     lease.end()
-    expect(shown(store.known({ key: a }))).toBe(`${LONG} at 6`)
+    expect(shown(atOnce(store.get({ key: a })))).toBe(`${LONG} at 6`)
   })
 })
