@@ -5,6 +5,7 @@ import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
 import { encodeOracleRecord } from '../../src/oracle/oracle-row.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
+import { BIGTABLE } from '../../src/store/table/bigtable/bigtable.js'
 import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type {
@@ -201,6 +202,7 @@ type Way = 'goes on' | 'its answer is lost' | 'is late' | 'is very late' | 'stal
 
 /** The table as one server has it open. A call and its answer are one step. */
 class Link implements Table {
+  readonly engine = BIGTABLE
   readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #servers: TableServers

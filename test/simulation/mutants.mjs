@@ -692,21 +692,21 @@ const SHARED = [
   ],
   [
     'a repeated change that is refused was not done',
-    'store/table/rows/row-table',
-    'if (wasUncertain && (await this.#hasRevision(rowKey, revision)))',
-    'if (false)',
+    'store/table/layout/certain-change',
+    'return tries > 1 && (await isDone());',
+    'return false;',
   ],
   [
     'a lost answer says that it is done',
-    'store/table/rows/row-table',
+    'store/table/layout/certain-change',
     "if (changed === 'done')",
     "if (changed !== 'refused')",
   ],
   [
     'a repeat of a change has a revision of its own',
     'store/table/rows/row-table',
-    'const changed = await this.#table.change(rowKey, expected, writes);',
-    'const changed = await this.#table.change(rowKey, expected, [...writes.slice(0, -1), ...writesOf([], this.#revisions.next())]);',
+    'certainChange(this.#table, rowKey,',
+    'certainChange({ change: (k, e, w) => this.#table.change(k, e, [...w.slice(0, -1), ...writesOf([], this.#revisions.next())]) }, rowKey,',
   ],
   [
     'the primary does not go first',

@@ -1,4 +1,5 @@
 import { KvError } from '../../src/errors/kv-error.js'
+import { BIGTABLE } from '../../src/store/table/bigtable/bigtable.js'
 import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type {
@@ -40,6 +41,7 @@ export class SharedTable {
 
 /** The table as one process has it open. */
 export class TableLink implements Table {
+  readonly engine = BIGTABLE
   readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #table: SharedTable

@@ -20,6 +20,9 @@ class Killable implements Table {
   constructor(table: MemoryTable) {
     this.#table = table
   }
+  get engine(): Table['engine'] {
+    return this.#table.engine
+  }
   get calls(): Table['calls'] {
     return this.#table.calls
   }

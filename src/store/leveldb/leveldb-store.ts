@@ -14,6 +14,7 @@ import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { oldestStartTs } from '../oldest-lock.js'
+import { Restoration } from '../restoration.js'
 import type {
   CompleteStore,
   DiskSpace,
@@ -46,7 +47,7 @@ import { Mvcc } from './rows/mvcc.js'
 import { RangeDeletion } from './rows/range-deletion.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
-import { Restoration } from './rows/restoration.js'
+import { LevelDbRestoring } from './rows/restoration.js'
 import { RowStore } from './rows/row-store.js'
 import { sweepRows } from './rows/row-sweep.js'
 import { putMark, readMark } from './rows/saved-mark.js'
@@ -253,7 +254,7 @@ class LevelDbStore implements CompleteStore {
     this.#rows = rows
     this.#oracle = oracle
     this.time = new OwnTime(oracle, clock)
-    this.upkeep = upkeepOf(rows, new Collection(rows), new Restoration(rows, oracle))
+    this.upkeep = upkeepOf(rows, new Collection(rows), new Restoration(new LevelDbRestoring(rows, oracle)))
     this.figures = figuresOf(rows, oracle)
     this.locks = locksOf(rows)
     this.files = filesOf(rows, diskSpace)
@@ -356,7 +357,7 @@ class LevelDbStore implements CompleteStore {
     this.#rangeDeletion.delete(range, () => endTransactionsIn(this, range))
 }
 
-function upkeepOf({ health }: RowStore, collection: Collection, restoration: Restoration): Upkeep {
+function upkeepOf({ health }: RowStore, collection: Collection, { restore }: Pick<Upkeep, 'restore'>): Upkeep {
   return {
     probe: () => {
       health.reopenSoon()
@@ -371,7 +372,7 @@ function upkeepOf({ health }: RowStore, collection: Collection, restoration: Res
     },
     raiseSafePoint: (safePoint) => collection.raiseSafePoint(safePoint),
     collect: (safePoint, pace) => collection.collect(safePoint, pace),
-    restore: (source, blocks, isAnew) => restoration.restore(source, blocks, isAnew),
+    restore: (source, blocks, isAnew) => guard(() => restore(source, blocks, isAnew)),
   }
 }
 

@@ -16,6 +16,7 @@ import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
+import { Restoration } from '../restoration.js'
 import type { SharedParts, Store, StoreFigures, Traits, Upkeep } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import type { TimeSource } from '../time-source.js'
@@ -26,7 +27,7 @@ import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
 import { SystemRows } from './records/system-rows.js'
 import { GuardedTable } from './restore/guarded-table.js'
-import { TableRestoration } from './restore/restoration.js'
+import { TableRestoring } from './restore/restoration.js'
 import { RestoreWatch } from './restore/restore-watch.js'
 import { Collection } from './rows/collection.js'
 import { Reads } from './rows/reads.js'
@@ -157,7 +158,7 @@ export class TableStore implements Store {
     })
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
-    const restoration = new TableRestoration(options.table, restores, oracle, this.#rows.shortValueBytesMax)
+    const restoring = new TableRestoring(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     this.cells = new CellCalls(this.#rows, system)
     const collection = this.#collection
     this.upkeep = {
@@ -172,7 +173,7 @@ export class TableStore implements Store {
       },
       raiseSafePoint: (safePoint, signal) => collection.raiseSafePoint(safePoint, signal),
       collect: (safePoint, pace) => collection.collect(safePoint, pace),
-      restore: (source, blocks, isAnew) => restoration.restore(source, blocks, isAnew),
+      restore: new Restoration(restoring).restore,
     }
     const pessimistic = this.#pessimistic
     this.figures = {

@@ -38,6 +38,9 @@ class WatchedTable implements Table {
   constructor(table: Table) {
     this.#table = table
   }
+  get engine(): Table['engine'] {
+    return this.#table.engine
+  }
   get calls(): Table['calls'] {
     return this.#table.calls
   }

@@ -1,4 +1,5 @@
 import { sleep } from '../../../src/event-loop/sleep.js'
+import { BIGTABLE } from '../../../src/store/table/bigtable/bigtable.js'
 import type {
   Changed,
   ColumnWrite,
@@ -14,6 +15,7 @@ export type Fate = 'done' | 'not done' | 'done, answer lost' | 'late'
 
 /** A table in memory. Every call takes some turns of the event loop, so that calls of several processes interleave. */
 export class MemoryTable implements Table {
+  readonly engine = BIGTABLE
   readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #rows = new TableRows()

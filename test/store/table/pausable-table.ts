@@ -10,6 +10,9 @@ export class PausableTable implements Table {
     this.#table = table
   }
 
+  get engine(): Table['engine'] {
+    return this.#table.engine
+  }
   get calls(): Table['calls'] {
     return this.#table.calls
   }

@@ -34,6 +34,9 @@ class PausableTable implements Table {
   constructor(table: Table) {
     this.#table = table
   }
+  get engine(): Table['engine'] {
+    return this.#table.engine
+  }
   get calls(): Table['calls'] {
     return this.#table.calls
   }

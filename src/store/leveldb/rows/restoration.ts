@@ -1,36 +1,32 @@
-import { pairBytes } from '../../../bytes/answer-size.js'
-import { asBuffer } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
+import { atOnce } from '../../../event-loop/slices.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
 import type { Oracle } from '../../../oracle/oracle.js'
 import type { ValuedPair } from '../../../percolator/api.js'
 import { decodeKey } from '../../../percolator/codec/key.js'
 import { packRecord } from '../../../percolator/codec/record.js'
-import { encodeWrite } from '../../../percolator/codec/write.js'
-import { expiryTs } from '../../../percolator/write.js'
-import type { RestoreProgress, RestoreSource, Upkeep } from '../../store.js'
-import { type EngineOp, pagesOf, readPage } from '../engine/engine.js'
+import { type Begun, leftOfAnother, notRestorable, type RestoreSteps, restoredMutations } from '../../restoration.js'
+import type { RestoreProgress, RestoreSource } from '../../store.js'
+import { pagesOf, readPage } from '../engine/engine.js'
 import {
   CF_DEFAULT,
   CF_NEWEST,
   CF_WRITE,
   EXPIRY_RANGE,
-  expiryKey,
   keyRange,
   META_LOG_START,
   META_RESTORE,
   META_SAFE_POINT,
   newestKey,
-  valueKey,
-  writeKey,
 } from '../records/keyspace.js'
-import { decodeNewest, encodeNewest } from '../records/newest-record.js'
-import { guard } from './guard.js'
+import { decodeNewest } from '../records/newest-record.js'
+import { engineOps, type NewestKnown } from './engine-ops.js'
 import { NOBODY, putRestoreProgress, readRestoreProgress } from './restore-progress.js'
 import type { RowStore } from './row-store.js'
 
 const NOTHING = Buffer.alloc(0)
+const NOTHING_STORED: NewestKnown = { bound: () => 0, stored: () => undefined }
 /** Records removed per batch. */
 const REMOVED_AT_A_TIME = 10_000
 
@@ -38,65 +34,42 @@ const REMOVED_AT_A_TIME = 10_000
  * Fills an empty store with the pairs of a backup. All other calls are refused meanwhile, so it needs no latches, locks or rows:
  * each block of pairs is one batch of records together with the progress.
  */
-export class Restoration {
+export class LevelDbRestoring implements RestoreSteps<Begun> {
   readonly #rows: RowStore
   readonly #oracle: Oracle
-  #isRunning = false
 
   constructor(rows: RowStore, oracle: Oracle) {
     this.#rows = rows
     this.#oracle = oracle
   }
 
-  restore(source: RestoreSource, blocks: Parameters<Upkeep['restore']>[1], isAnew: boolean): Promise<RestoreProgress> {
-    return guard(async () => {
-      if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
-      this.#isRunning = true
-      let progress: RestoreProgress | undefined
-      let writing: Promise<RestoreProgress> | undefined
-      try {
-        for await (const pairs of blocks) {
-          // The next block is read and verified while this one is written.
-          progress = (await writing) ?? progress ?? (await this.#begin(source, isAnew))
-          writing = this.#put(pairs, progress)
-          writing.catch(() => {}) // Awaited with the next block or after the loop.
-        }
-        progress = (await writing) ?? (await this.#begin(source, isAnew))
-        await this.#complete()
-        return progress
-      } finally {
-        await writing?.catch(() => {})
-        this.#isRunning = false
-      }
-    })
-  }
-
-  async #begin(source: RestoreSource, isAnew: boolean): Promise<RestoreProgress> {
+  async begin(source: RestoreSource, isAnew: boolean): Promise<Begun> {
     const { engine, recent, cache } = this.#rows
     this.#rows.health.requireEngine()
     let found = await readRestoreProgress(engine)
     if (found !== undefined && isAnew) found = await this.#removeAll(found)
-    if (found !== undefined && found.id !== source.id && found.lastKey !== undefined) throw await this.#notEmpty(found)
-    const progress = found?.id === source.id ? found : { ...source, lastKey: undefined, pairs: 0, bytes: 0 }
+    if (found !== undefined && found.id !== source.id && found.lastKey !== undefined)
+      throw await this.#refusal(leftOfAnother(found))
+    const run = found?.id === source.id ? found : { ...source, lastKey: undefined, pairs: 0, bytes: 0 }
     if (found === undefined) {
-      if (!(await this.#isEmpty())) throw await this.#notEmpty()
-      await this.#rows.shutOut(progress)
+      await this.#requireEmpty()
+      await this.#rows.shutOut(run)
     }
     try {
-      if (found === undefined && !(await this.#isEmpty())) throw await this.#notEmpty()
+      if (found === undefined) await this.#requireEmpty()
       await this.#oracle.passBy(source.ts)
       recent.noteAll(source.ts)
       cache.clear()
       // A write has failed, and reopening the database ended the refusal of other calls.
       if (this.#rows.health.restoring === undefined)
         throw new KvError('storage_unavailable', 'a write failed while the restore began', {})
-      await this.#rows.submit([putRestoreProgress(progress)])
+      await this.#rows.submit([putRestoreProgress(run)])
     } catch (error) {
-      if (this.#rows.health.restoring === progress) this.#backTo(found)
+      if (this.#rows.health.restoring === run) this.#backTo(found)
       throw error
     }
-    this.#rows.health.shutOut(progress)
-    return progress
+    this.#rows.health.shutOut(run)
+    return { run }
   }
 
   #backTo(found: RestoreProgress | undefined): void {
@@ -104,23 +77,14 @@ export class Restoration {
     else this.#rows.health.shutOut(found)
   }
 
-  async #put(pairs: readonly ValuedPair[], progress: RestoreProgress): Promise<RestoreProgress> {
-    const { lastKey } = progress
-    const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
-    if (fresh.length === 0) return progress
-    const next = {
-      ...progress,
-      lastKey: fresh.at(-1)?.key,
-      pairs: progress.pairs + fresh.length,
-      bytes: fresh.reduce((sum, pair) => sum + pairBytes(pair), progress.bytes),
-    }
-    await this.#rows.submit([...fresh.flatMap(recordsOf), putRestoreProgress(next)])
-    this.#rows.health.shutOut(next)
-    return next
+  async put(pairs: readonly ValuedPair[], _: Begun, run: RestoreProgress): Promise<Begun> {
+    const mutations = pairs.flatMap((pair) => restoredMutations(pair, SHORT_VALUE_BYTES_MAX))
+    await this.#rows.submit([...atOnce(engineOps(mutations, NOTHING_STORED)), putRestoreProgress(run)])
+    this.#rows.health.shutOut(run)
+    return { run }
   }
 
-  /** Raises the safe point above transactions that began on the empty store, so that they cannot go on. */
-  async #complete(): Promise<void> {
+  async complete(): Promise<void> {
     const safePoint = await this.#oracle.next()
     await this.#rows.submit([
       { type: 'put', key: META_SAFE_POINT, value: packRecord([safePoint]) },
@@ -133,23 +97,23 @@ export class Restoration {
     this.#rows.health.letIn()
   }
 
-  /** Whether there is no record of any key. Deleted keys still have records of their deletion. */
-  async #isEmpty(): Promise<boolean> {
-    if (this.#rows.locks.size > 0) return false
-    return (await this.#firstKey(CF_WRITE)) === undefined && (await this.#firstKey(CF_DEFAULT)) === undefined
+  /** Deleted keys still have records of their deletion. */
+  async #requireEmpty(): Promise<void> {
+    const key = await this.#firstOfAll()
+    if (key === undefined && this.#rows.locks.size === 0) return
+    throw await this.#refusal(`the store is not empty: it has records of the key ${printKey(key ?? NOTHING)}`)
   }
 
-  async #notEmpty(left?: RestoreProgress): Promise<KvError<'precondition_failed'>> {
-    const { locks, engine } = this.#rows
-    const [locked] = locks.range()
-    const key = (await this.#firstKey(CF_WRITE)) ?? (await this.#firstKey(CF_DEFAULT)) ?? locked?.key ?? Buffer.alloc(0)
-    const newest = await engine.get(newestKey(key))
+  async #firstOfAll(): Promise<Uint8Array | undefined> {
+    const [locked] = this.#rows.locks.range()
+    return (await this.#firstKey(CF_WRITE)) ?? (await this.#firstKey(CF_DEFAULT)) ?? locked?.key
+  }
+
+  async #refusal(detail: string): Promise<KvError<'precondition_failed'>> {
+    const key = (await this.#firstOfAll()) ?? NOTHING
+    const newest = await this.#rows.engine.get(newestKey(key))
     const write = newest && decodeNewest(newest)
-    const detail =
-      left === undefined
-        ? `the store is not empty: it has records of the key ${printKey(key)}`
-        : `the store holds a part of another backup, of ts ${left.ts}: continue with that one, or restore with restart=true`
-    return new KvError('precondition_failed', detail, { key, commitTs: write?.type === 'put' ? write.commitTs : 0 })
+    return notRestorable(detail, key, write?.type === 'put' ? write.commitTs : 0)
   }
 
   async #firstKey(cf: typeof CF_WRITE | typeof CF_DEFAULT): Promise<Buffer | undefined> {
@@ -167,28 +131,4 @@ export class Restoration {
         await this.#rows.submit(page.map(([key]) => ({ type: 'del', key })))
     return { ...left, id: NOBODY, lastKey: undefined, pairs: 0, bytes: 0 }
   }
-}
-
-/** The records that a commit would write. The start_ts is unknown, so it is `commitTs - 1`. */
-function recordsOf({ key, value, commitTs, expireTs = 0 }: ValuedPair): EngineOp[] {
-  const startTs = commitTs - 1
-  const isShort = value.length <= SHORT_VALUE_BYTES_MAX
-  const write = encodeWrite({
-    type: 'put',
-    startTs,
-    commitTs,
-    shortValue: isShort ? value : undefined,
-    expireTs,
-    leaseFence: 0,
-    isProtected: false,
-    hasOverlappedRollback: false,
-  })
-  const records: EngineOp[] = [
-    { type: 'put', key: writeKey(key, commitTs), value: write },
-    { type: 'put', key: newestKey(key), value: encodeNewest(commitTs, write) },
-  ]
-  if (expireTs !== 0)
-    records.push({ type: 'put', key: expiryKey(expiryTs({ expireTs, commitTs }), key, commitTs), value: NOTHING })
-  if (!isShort) records.push({ type: 'put', key: valueKey(key, startTs), value: asBuffer(value) })
-  return records
 }

@@ -1,5 +1,6 @@
 import { KvError } from '../../../errors/kv-error.js'
 import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from '../layout/table.js'
+import { BIGTABLE } from './bigtable.js'
 import {
   callOptions,
   type DataClient,
@@ -35,6 +36,7 @@ type CallKind = keyof Table['calls']
 const REQUESTS_AT_ONCE = 4
 
 class GoogleTable implements Table {
+  readonly engine = BIGTABLE
   readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #client: DataClient

@@ -37,7 +37,7 @@ export class TableScan {
   ): AsyncGenerator<readonly TableRow[], void> {
     let { start, end } = range
     for (let limit = Math.max(1, Math.min(firstRows, PAGE_ROWS)); ; limit = PAGE_ROWS) {
-      // Bigtable refuses a range without keys.
+      // Some engines refuse a range without keys.
       if (end !== undefined && Buffer.compare(start, end) >= 0) return
       const rows = await this.#table.rows({ ranges: [{ start, end }], columns, orBare, limit, reverse })
       if (rows.length > 0) yield rows

@@ -63,11 +63,17 @@ export interface Expected {
 /** What came of one call that changes a row. `unknown`: it may be done, not done, or be done later. */
 export type Changed = 'done' | 'refused' | 'unknown'
 
-/**
- * One table of Bigtable, with single-cluster routing: all reads are strongly consistent. All cells stand at timestamp 0, so
- * that a write replaces.
- */
+/** The database server that has the table. */
+export interface TableEngine {
+  /** Of a store on it, as `/v1/status` shows it. */
+  readonly name: string
+  /** As texts name it. */
+  readonly title: string
+}
+
+/** One table, whose reads are strongly consistent. A column has one value: a write replaces it. */
 export interface Table {
+  readonly engine: TableEngine
   /**
    * Repeats what is transient until `TABLE_WAIT_MS` are over. Rows in order of their keys (descending with `reverse`).
    * @throws KvError `storage_unavailable`

@@ -1,7 +1,5 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
-import { Backoff } from '../../../coordinator/backoff.js'
-import { KvError } from '../../../errors/kv-error.js'
 import type { Ack, Failure } from '../../../observers/rules/cell.js'
 import { decodeFailure, encodeFailure } from '../../../observers/rules/codec/cell.js'
 import {
@@ -29,6 +27,7 @@ import type { CellPage } from '../../cells.js'
 import type { Observed } from '../../observed.js'
 import type { Pace } from '../../pace.js'
 import type { SharedCells } from '../../shared-cells.js'
+import { certainChange } from '../layout/certain-change.js'
 import { atOrBelow, CLAIM, decodeCells, LOCK_COLUMN, NO_CELLS, RECORD, type RowCells } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
 import { keyOfRow, reservedRowRange, rowKeyOf, rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
@@ -42,8 +41,6 @@ const RECORDS: readonly ColumnRange[] = [{ family: 'o' }]
 const CELLS_AT_A_TIME = 64
 /** Calls at the same time. More would wait in the client until their time is over. */
 const CALLS_AT_ONCE = 64
-/** Tries of a change whose outcome stays unknown. */
-const TRIES_MAX = 20
 const SWEPT_AT_A_TIME = 256
 /** Prefix of the rows that hint at a time. */
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
@@ -199,16 +196,8 @@ export class CellRows implements SharedCells {
     if (keys.length > 0) await this.#table.remove(keys.map(rowKeyOf))
   }
 
-  /** A lost answer is asked for by the same change, which is refused if it was done. */
-  async #change(row: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<boolean> {
-    const backoff = new Backoff(10, 500)
-    for (let tries = 1; ; tries++) {
-      const changed = await this.#table.change(row, expected, writes)
-      if (changed === 'done') return true
-      if (changed === 'refused') return tries > 1 && (await this.#stands(row, writes))
-      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
-      await backoff.wait()
-    }
+  #change(row: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<boolean> {
+    return certainChange(this.#table, row, expected, writes, { isDone: () => this.#stands(row, writes) })
   }
 
   /** No two values of a column are equal. */

@@ -1,7 +1,5 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { lowestAfter } from '../../../bytes/sorted-map.js'
-import { Backoff } from '../../../coordinator/backoff.js'
-import { KvError } from '../../../errors/kv-error.js'
 import type { RecordReads } from '../../calls/row-access.js'
 import type { Latches } from '../../latches.js'
 import {
@@ -11,14 +9,13 @@ import {
   type SystemRecords,
   type SystemWrite,
 } from '../../system-records.js'
+import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 
 const EMPTY = new Uint8Array()
-/** Tries of a change whose outcome stays unknown. */
-const TRIES_MAX = 20
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
 
 /**
@@ -99,18 +96,10 @@ export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
   }
 
   async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean> {
-    const key = rowKeyOfSystem(name)
-    const backoff = new Backoff(10, 500)
     const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
-    for (let tries = 1; ; tries++) {
-      const changed = await this.#table.change(key, condition, [recordWrite(value)])
-      if (changed === 'done') return true
-      // An earlier try may have been done. No two values of a record are equal.
-      if (changed === 'refused')
-        return tries > 1 && Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
-      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
-      await backoff.wait()
-    }
+    // No two values of a record are equal.
+    const isDone = async () => Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
+    return certainChange(this.#table, rowKeyOfSystem(name), condition, [recordWrite(value)], { isDone })
   }
 
   #pagesOf(prefix: SystemName, start = rowKeyOfSystem(prefix)): AsyncGenerator<readonly TableRow[], void> {

@@ -15,6 +15,9 @@ export class GuardedTable implements Table {
     this.#restores = restores
   }
 
+  get engine(): Table['engine'] {
+    return this.#table.engine
+  }
   get calls(): Table['calls'] {
     return this.#table.calls
   }

@@ -1,6 +1,4 @@
 import { randomBytes } from 'node:crypto'
-import { pairBytes } from '../../../bytes/answer-size.js'
-import { Backoff } from '../../../coordinator/backoff.js'
 import { inParts } from '../../../coordinator/in-parts.js'
 import { invalid, KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
@@ -10,7 +8,9 @@ import type { ValuedPair } from '../../../percolator/api.js'
 import type { Mutation } from '../../../percolator/row.js'
 import { isData } from '../../../percolator/write.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
-import type { RestoreProgress, RestoreSource, Upkeep } from '../../store.js'
+import { leftOfAnother, notRestorable, type RestoreSteps, restoredMutations } from '../../restoration.js'
+import type { RestoreProgress, RestoreSource } from '../../store.js'
+import { type Certainty, certainChange } from '../layout/certain-change.js'
 import { decodeCells, REVISION, REVISION_COLUMN, writesOf } from '../layout/layout.js'
 import { keyOfRow, rowKeyOf, rowRangeOf } from '../layout/row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
@@ -23,8 +23,10 @@ const RESTORED_BYTES = 2 * ID_BYTES
 const NOTHING = Buffer.alloc(0)
 /** Of one block, written at the same time. */
 const ROWS_AT_ONCE = 64
-/** Of one row. Together they take some ten seconds. */
+/** Of one row, that others change meanwhile. */
 const TRIES_MAX = 20
+/** A change that is refused. */
+const LOOKED_AT: Certainty = { isDone: async () => false }
 /** A backup whose ts is further ahead of the timestamps is refused: nobody could lead whose clock is behind it. */
 const AHEAD_MS_MAX = 10_000
 /** What makes a row more than a revision, the newest of each. */
@@ -35,6 +37,9 @@ const ANY_RECORD: readonly ColumnRange[] = [
   { family: 'd', limit: 1 },
 ]
 
+/** While this process restores. */
+type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
+
 /**
  * Fills an empty table with the pairs of a backup. A marker in the row `restore` keeps all servers of the table, this one too, from
  * rows of users meanwhile.
@@ -43,13 +48,12 @@ const ANY_RECORD: readonly ColumnRange[] = [
  * row that another server has changed is told apart, a row that is there already is known, and what is removed for another restore is
  * no more than what restores have written.
  */
-export class TableRestoration {
+export class TableRestoring implements RestoreSteps<HeldRecord> {
   readonly #table: Table
   readonly #scan: TableScan
   readonly #restores: RestoreWatch
   readonly #oracle: Pick<TimestampSource, 'next'>
   readonly #shortValueBytesMax: number
-  #isRunning = false
 
   /** @param table without a guard. */
   constructor(table: Table, restores: RestoreWatch, oracle: Pick<TimestampSource, 'next'>, shortValueBytesMax: number) {
@@ -60,34 +64,11 @@ export class TableRestoration {
     this.#shortValueBytesMax = shortValueBytesMax
   }
 
-  async restore(
-    source: RestoreSource,
-    blocks: Parameters<Upkeep['restore']>[1],
-    isAnew: boolean,
-  ): Promise<RestoreProgress> {
-    if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
-    this.#isRunning = true
-    let record: RestoreRecord | undefined
-    let writing: Promise<RestoreRecord> | undefined
-    try {
-      for await (const pairs of blocks) {
-        // The next block is read and verified while this one is written.
-        record = (await writing) ?? record ?? (await this.#begin(source, isAnew))
-        writing = this.#put(pairs, record)
-        writing.catch(() => {}) // Awaited with the next block or after the loop.
-      }
-      return await this.#complete((await writing) ?? (await this.#begin(source, isAnew)))
-    } finally {
-      await writing?.catch(() => {})
-      this.#isRunning = false
-    }
-  }
-
   /**
    * Takes the marker, and waits until every other server has seen it: those that serve, and one that was restoring.
    * @returns a record whose `run` is of this restore.
    */
-  async #begin(source: RestoreSource, isAnew: boolean): Promise<RestoreRecord> {
+  async begin(source: RestoreSource, isAnew: boolean): Promise<HeldRecord> {
     await this.#passBy(source.ts)
     const before = await this.#restores.refresh()
     const left = before.run
@@ -95,22 +76,26 @@ export class TableRestoration {
     const isOther = left !== undefined && left.id !== source.id
     if (left === undefined)
       await this.#requireEmpty() // A restore that is refused disturbs nobody.
-    else if (isOther && !isAnew && !left.isRemoval && left.lastKey !== undefined) throw leftOver(left)
+    else if (isOther && !isAnew && !left.isRemoval && left.lastKey !== undefined)
+      throw notRestorable(leftOfAnother(left), NOTHING, 0)
     // Before its first block is stored it is not known that the table was empty.
     const isRemoval = left !== undefined && (isAnew || isOther || left.isRemoval || left.lastKey === undefined)
     const holder = randomBytes(ID_BYTES).toString('hex')
-    const { safePoint } = before
-    const taken = await this.#restores.change(before, { safePoint, run: { ...(left ?? fresh), isRemoval, holder } })
+    const taken = await this.#change(before, { ...(left ?? fresh), isRemoval, holder })
     await sleep(this.#restores.quietMs)
     if (left !== undefined && !isRemoval) return taken
     if (isRemoval) await this.#removeAll()
     try {
       await this.#requireEmpty()
     } catch (error) {
-      await this.#restores.change(taken, { safePoint, run: undefined })
+      await this.#change(taken, undefined)
       throw error
     }
-    return isRemoval ? this.#restores.change(taken, { safePoint, run: { ...fresh, holder } }) : taken
+    return isRemoval ? this.#change(taken, { ...fresh, holder }) : taken
+  }
+
+  #change<R extends RestoreRun | undefined>(before: RestoreRecord, run: R): Promise<RestoreRecord & { run: R }> {
+    return this.#restores.change(before, { safePoint: before.safePoint, run })
   }
 
   /** Timestamps of the servers are above `ts` from then on. */
@@ -125,36 +110,24 @@ export class TableRestoration {
     }
   }
 
-  async #put(pairs: readonly ValuedPair[], record: RestoreRecord): Promise<RestoreRecord> {
-    const run = runOf(record)
-    const { lastKey } = run
-    const fresh = lastKey === undefined ? pairs : pairs.filter(({ key }) => Buffer.compare(key, lastKey) > 0)
-    if (fresh.length === 0) return record
-    for (const part of inParts(fresh, ROWS_AT_ONCE)) {
+  async put(pairs: readonly ValuedPair[], before: HeldRecord, progress: RestoreProgress): Promise<HeldRecord> {
+    const { run } = before
+    for (const part of inParts(pairs, ROWS_AT_ONCE)) {
       await this.#restores.requireHeld(run.holder)
       await all(part.map((pair) => this.#putPair(pair, run)))
     }
-    const next = {
-      ...run,
-      lastKey: fresh.at(-1)?.key,
-      pairs: run.pairs + fresh.length,
-      bytes: fresh.reduce((sum, pair) => sum + pairBytes(pair), run.bytes),
-    }
-    return this.#restores.change(record, { safePoint: record.safePoint, run: next })
+    return this.#change(before, { ...run, ...progress })
   }
 
   /** @throws KvError `precondition_failed` when somebody else has written the row. */
   async #putPair(pair: ValuedPair, { id, holder }: RestoreRun): Promise<void> {
     const revision = Buffer.from(id + holder, 'hex')
     const rowKey = rowKeyOf(pair.key)
-    const writes = writesOf(mutationsOf(pair, this.#shortValueBytesMax), revision)
+    const writes = writesOf(restoredMutations(pair, this.#shortValueBytesMax), revision)
     let found: Buffer | undefined
-    const backoff = new Backoff(10, 500)
     for (let tries = 1; tries <= TRIES_MAX; tries++) {
       const expected = { family: 'v', qualifier: REVISION, value: found } as const
-      const changed = await this.#table.change(rowKey, expected, writes)
-      if (changed === 'done') return
-      if (changed === 'unknown') await backoff.wait()
+      if (await certainChange(this.#table, rowKey, expected, writes, LOOKED_AT)) return
       const [row] = await this.#table.rows({ keys: [rowKey], columns: [REVISION_COLUMN, ...ANY_RECORD] })
       found = row && revisionOf(row)
       if (isOf(found, id)) return
@@ -165,16 +138,13 @@ export class TableRestoration {
       await this.#restores.requireHeld(holder)
       throw written(row)
     }
-    throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
+    throw new KvError('storage_unavailable', `the row of the key ${printKey(pair.key)} changes all the time`, {})
   }
 
-  /** Raises the safe point above transactions that began on the empty table, so that they cannot go on. */
-  async #complete(record: RestoreRecord): Promise<RestoreProgress> {
-    const { holder, isRemoval: _, ...progress } = runOf(record)
-    await this.#restores.requireHeld(holder)
-    await this.#requireWhole(progress)
-    await this.#restores.change(record, { safePoint: await this.#oracle.next(), run: undefined })
-    return progress
+  async complete(last: HeldRecord): Promise<void> {
+    await this.#restores.requireHeld(last.run.holder)
+    await this.#requireWhole(last.run)
+    await this.#restores.change(last, { safePoint: await this.#oracle.next(), run: undefined })
   }
 
   /** That every pair is there, and nothing else: also where a server wrote long after it had decided to. */
@@ -217,12 +187,8 @@ export class TableRestoration {
       ...writesOf(mutations, NOTHING).filter(({ family }) => family !== 'v'),
       { ...revision, value: undefined },
     ]
-    const backoff = new Backoff(10, 500)
     // Refused: an earlier try was done, or somebody else has changed it.
-    for (let tries = 1; (await this.#table.change(key, { ...revision, value }, writes)) === 'unknown'; tries++) {
-      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
-      await backoff.wait()
-    }
+    await certainChange(this.#table, key, { ...revision, value }, writes, LOOKED_AT)
   }
 }
 
@@ -230,11 +196,6 @@ export class TableRestoration {
 async function all(calls: readonly Promise<void>[]): Promise<void> {
   const failed = (await Promise.allSettled(calls)).find(({ status }) => status === 'rejected')
   if (failed?.status === 'rejected') throw failed.reason
-}
-
-function runOf({ run }: RestoreRecord): RestoreRun {
-  if (run === undefined) throw new Error('the restore is over')
-  return run
 }
 
 function revisionOf({ cells }: TableRow): Buffer | undefined {
@@ -265,34 +226,11 @@ function written(row: TableRow): KvError<'precondition_failed'> {
 
 function refusal(row: TableRow, detail: (key: string) => string): KvError<'precondition_failed'> {
   const key = keyOfRow(row.key)
-  return new KvError('precondition_failed', detail(printKey(key)), { key, commitTs: versionOf(row) })
+  return notRestorable(detail(printKey(key)), key, versionOf(row))
 }
 
 /** commit_ts of the newest version; 0: the key is absent. */
 function versionOf({ cells }: TableRow): Timestamp {
   const newest = decodeCells(cells).writes.find(isData)
   return newest?.type === 'put' ? newest.commitTs : 0
-}
-
-function leftOver({ ts }: RestoreRun): KvError<'precondition_failed'> {
-  const detail = `the store holds a part of another backup, of ts ${ts}: continue with that one, or restore with restart=true`
-  return new KvError('precondition_failed', detail, { key: Buffer.alloc(0), commitTs: 0 })
-}
-
-/** The records that a commit would write. The start_ts is unknown, so it is `commitTs - 1`. */
-function mutationsOf({ key, value, commitTs, expireTs = 0 }: ValuedPair, shortValueBytesMax: number): Mutation[] {
-  const startTs = commitTs - 1
-  const isShort = value.length <= shortValueBytesMax
-  const write = {
-    type: 'put',
-    startTs,
-    commitTs,
-    shortValue: isShort ? value : undefined,
-    expireTs,
-    leaseFence: 0,
-    isProtected: false,
-    hasOverlappedRollback: false,
-  } as const
-  const record: Mutation = { type: 'put-write', key, write }
-  return isShort ? [record] : [record, { type: 'put-value', key, startTs, value }]
 }

@@ -1,15 +1,13 @@
-import { Backoff } from '../../../coordinator/backoff.js'
-import { KvError } from '../../../errors/kv-error.js'
 import { asBytes, asInteger, asOptionalBytes, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { RestoreProgress } from '../../store.js'
+import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
+import { recordAt } from '../layout/record-at.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
 import type { Table } from '../layout/table.js'
 
 const RESTORE = 'restore'
-/** Of a change whose outcome stays unknown. Together they take some ten seconds. */
-const TRIES_MAX = 20
 const KEY = rowKeyOfSystem(RESTORE)
 
 /** A restore that is not complete. While it stands, every server of the table refuses all else. */
@@ -59,8 +57,7 @@ export function decodeRestoreRecord(bytes: Uint8Array): RestoreRecord {
 
 /** @throws KvError `storage_unavailable`; CorruptRecord */
 export async function readRestoreRecord(table: Table): Promise<RestoreRecord> {
-  const [row] = await table.rows({ keys: [KEY], columns: [{ family: 'o' }] })
-  const value = row?.cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
+  const value = await recordAt(table, KEY)
   return value === undefined ? NO_RESTORE : decodeRestoreRecord(value)
 }
 
@@ -69,26 +66,16 @@ export async function readRestoreRecord(table: Table): Promise<RestoreRecord> {
  * @returns what it says now; undefined: it was changed by somebody else.
  * @throws KvError `storage_unavailable`: it may be changed or not.
  */
-export async function changeRestoreRecord(
+export async function changeRestoreRecord<C extends Pick<RestoreRecord, 'safePoint' | 'run'>>(
   table: Table,
   before: RestoreRecord,
-  change: Pick<RestoreRecord, 'safePoint' | 'run'>,
-): Promise<RestoreRecord | undefined> {
-  const after: RestoreRecord = { ...change, turn: before.turn + 1 }
+  change: C,
+): Promise<(RestoreRecord & C) | undefined> {
+  const after = { ...change, turn: before.turn + 1 }
   const expected = before.turn === 0 ? undefined : encodeRestoreRecord(before)
   const value = encodeRestoreRecord(after)
-  const backoff = new Backoff(10, 500)
-  for (let tries = 1; ; tries++) {
-    const changed = await table.change(KEY, { family: 'o', qualifier: RECORD, value: expected }, [
-      { family: 'o', qualifier: RECORD, value },
-    ])
-    if (changed === 'done') return after
-    // An earlier try may have been done.
-    if (changed === 'refused') {
-      const isOwn = tries > 1 && encodeRestoreRecord(await readRestoreRecord(table)).equals(value)
-      return isOwn ? after : undefined
-    }
-    if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'Bigtable does not answer', {})
-    await backoff.wait()
-  }
+  const row = { family: 'o', qualifier: RECORD } as const
+  const isDone = async () => encodeRestoreRecord(await readRestoreRecord(table)).equals(value)
+  const isChanged = await certainChange(table, KEY, { ...row, value: expected }, [{ ...row, value }], { isDone })
+  return isChanged ? after : undefined
 }

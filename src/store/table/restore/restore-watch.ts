@@ -87,7 +87,10 @@ export class RestoreWatch {
    * Changes the row for a restore.
    * @throws KvError `storage_unavailable` when another server has changed it, or it may be changed or not.
    */
-  async change(before: RestoreRecord, change: Pick<RestoreRecord, 'safePoint' | 'run'>): Promise<RestoreRecord> {
+  async change<C extends Pick<RestoreRecord, 'safePoint' | 'run'>>(
+    before: RestoreRecord,
+    change: C,
+  ): Promise<RestoreRecord & C> {
     const beganMs = this.#nowMs()
     const after = await changeRestoreRecord(this.#table, before, change)
     if (after === undefined) throw takenOver()

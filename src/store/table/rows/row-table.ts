@@ -1,9 +1,8 @@
 import { keyText } from '../../../bytes/key-text.js'
-import { Backoff } from '../../../coordinator/backoff.js'
-import { KvError } from '../../../errors/kv-error.js'
 import type { HistoryDepth, Mutation } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { certainChange } from '../layout/certain-change.js'
 import {
   columnsOf,
   decodeCells,
@@ -28,9 +27,6 @@ import {
 } from './known-row.js'
 import type { RowCache } from './row-cache.js'
 import type { SafePoint } from './safe-point.js'
-
-/** Tries of a change whose outcome stays unknown. Together they take some ten seconds. */
-const TRIES_MAX = 20
 
 /** What came of a change: the row as it stands now; undefined: somebody else was faster. */
 export interface ChangedRow {
@@ -134,24 +130,18 @@ export class RowTable {
       if (mutations.length > 0) this.counts.trimmed += removed.length
       return after
     }
-    const backoff = new Backoff(10, 500)
-    for (let tries = 1; ; tries++) {
-      const changed = await this.#table.change(rowKey, expected, writes)
-      const wasUncertain = tries > 1
-      if (changed === 'done') return { row: landed(), wasUncertain }
-      if (changed === 'refused') {
-        this.#cache.delete(row.key)
-        if (wasUncertain && (await this.#hasRevision(rowKey, revision))) return { row: landed(), wasUncertain }
-        this.counts.races++
-        return { row: undefined, wasUncertain }
-      }
+    let wasUncertain = false
+    const isDone = () => this.#hasRevision(rowKey, revision)
+    const isUnknown = (): void => {
+      wasUncertain = true
       this.counts.uncertain++
-      if (tries === TRIES_MAX) {
-        this.#cache.delete(row.key)
-        throw new KvError('storage_unavailable', 'Bigtable does not answer: the change may be done or not', {})
-      }
-      await backoff.wait()
+      this.#cache.delete(row.key)
     }
+    if (await certainChange(this.#table, rowKey, expected, writes, { isDone, isUnknown }))
+      return { row: landed(), wasUncertain }
+    this.#cache.delete(row.key)
+    this.counts.races++
+    return { row: undefined, wasUncertain }
   }
 
   #expecting(revision: Buffer | undefined): Expected {

@@ -1,0 +1,3 @@
+import type { TableEngine } from '../layout/table.js'
+
+export const BIGTABLE: TableEngine = { name: 'bigtable', title: 'Bigtable' }

@@ -1,0 +1,41 @@
+import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
+import type { ColumnWrite, Expected, Table } from './table.js'
+
+/** Tries of a change whose outcome stays unknown. Together they take some ten seconds. */
+const TRIES_MAX = 20
+
+export interface Certainty {
+  /** Whether the row is as the change leaves it. Asked when a later try is refused, because an earlier one may have been done. */
+  readonly isDone: () => Promise<boolean>
+  /** Told of every try whose outcome is unknown. */
+  readonly isUnknown?: () => void
+}
+
+/**
+ * Changes a row, and again while it is unknown whether that was done.
+ * @returns false: the row is not as expected.
+ * @throws KvError `storage_unavailable`: it may be done or not, or be done later.
+ */
+export async function certainChange(
+  table: Pick<Table, 'engine' | 'change'>,
+  key: Buffer,
+  expected: Expected,
+  writes: readonly ColumnWrite[],
+  { isDone, isUnknown }: Certainty,
+): Promise<boolean> {
+  const backoff = new Backoff(10, 500)
+  for (let tries = 1; ; tries++) {
+    const changed = await table.change(key, expected, writes)
+    if (changed === 'done') return true
+    if (changed === 'refused') return tries > 1 && (await isDone())
+    isUnknown?.()
+    if (tries === TRIES_MAX)
+      throw new KvError(
+        'storage_unavailable',
+        `${table.engine.title} does not answer: the change may be done or not`,
+        {},
+      )
+    await backoff.wait()
+  }
+}
