@@ -7,8 +7,8 @@ import { invalid, KvError } from '../errors/kv-error.js'
 import { PINS_MAX } from '../limits.js'
 import { packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { belowSafePoint } from '../percolator/errors.js'
+import { type RecordKind, RecordTable } from '../store/record-table.js'
 import type { Store } from '../store/store.js'
-import type { SharedRecords, SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { Holder } from './safe-point.js'
 
@@ -25,16 +25,16 @@ export interface HeldTimestamp {
   readonly release: () => void
 }
 
-const RECORDS = 'pin/' satisfies SystemName
+const PINS: RecordKind<Pin> = {
+  prefix: 'pin/',
+  encode: ({ ts, endsAtMs }) => packRecord([ts, endsAtMs]),
+  decode: (pin, record) => {
+    const [ts, endsAtMs] = unpackRecord(record, 'pin', 2)
+    return { pin, ts: Number(ts), endsAtMs: Number(endsAtMs) }
+  },
+}
 /** Clocks of servers differ. Of a shared store, a pin holds the safe point back for this much longer, so that a server whose clock is late can still renew it. */
 const SHARED_GRACE_MS = 60_000
-/** Tries of a renewal while others renew the same pin. */
-const RENEWALS_MAX = 20
-
-interface KnownPin extends Pin {
-  /** When this process learned of it, or wrote it: see `reload`. */
-  readonly at: number
-}
 
 /**
  * Snapshots that must stay readable. Clients create pins, which are stored and survive a restart. The server itself
@@ -46,15 +46,15 @@ interface KnownPin extends Pin {
 export class Pins {
   readonly #store: Store
   readonly #registry: Registry
-  readonly #pins = new Map<string, KnownPin>()
+  readonly #pins: RecordTable<Pin>
   readonly #held = new Set<Holder>()
-  #moment = 0
   /** The safe point to which a running collection raises; else 0. */
   #floor: Timestamp = 0
 
   private constructor(store: Store, registry: Registry) {
     this.#store = store
     this.#registry = registry
+    this.#pins = new RecordTable(store, PINS)
   }
 
   static async open(store: Store, registry: Registry = new SingleServer()): Promise<Pins> {
@@ -64,20 +64,8 @@ export class Pins {
   }
 
   /** Reads the pins from the store, because other servers may have created, renewed or removed some. */
-  async reload(): Promise<void> {
-    const began = ++this.#moment
-    const found = await this.#store.system.list(RECORDS)
-    // What this process has written meanwhile may be missing in what was read.
-    const isOlder = (id: string): boolean => (this.#pins.get(id)?.at ?? 0) < began
-    for (const id of [...this.#pins.keys()]) if (!found.has(`${RECORDS}${id}`) && isOlder(id)) this.#pins.delete(id)
-    for (const [name, record] of found) {
-      const pin = decodePin(name.slice(RECORDS.length), record)
-      if (isOlder(pin.pin)) this.#know(pin)
-    }
-  }
-
-  #know(pin: Pin): void {
-    this.#pins.set(pin.pin, { ...pin, at: ++this.#moment })
+  reload(): Promise<void> {
+    return this.#pins.load()
   }
 
   /**
@@ -143,35 +131,29 @@ export class Pins {
     try {
       await this.#dropExpired()
       if (this.#pins.size >= PINS_MAX) throw new KvError('overloaded', `there are ${PINS_MAX} pins already`, {})
-      return await this.#put({ pin: randomBytes(12).toString('base64url'), ts, endsAtMs: this.#endOf(ttlMs) })
+      const pin = { pin: randomBytes(12).toString('base64url'), ts, endsAtMs: this.#endOf(ttlMs) }
+      return await this.#pins.change(pin.pin, () => pin)
     } finally {
       release()
     }
   }
 
   /** Makes the pin expire `ttlMs` from now. @throws KvError `not_found` */
-  async renew(id: string, ttlMs: number): Promise<Pin> {
-    const { shared } = this.#store
-    if (shared === undefined) return this.#put({ ...this.#known(id), endsAtMs: this.#endOf(ttlMs) })
-    return this.#renewShared(id, ttlMs, shared.records)
-  }
-
-  async #renewShared(id: string, ttlMs: number, records: SharedRecords): Promise<Pin> {
-    for (let tries = 0; tries < RENEWALS_MAX; tries++) {
-      const { pin, record } = await this.#stored(id)
-      const renewed = { ...pin, endsAtMs: this.#endOf(ttlMs) }
-      if (!(await records.replace(nameOf(id), record, encodePin(renewed)))) continue
-      this.#know(renewed)
-      return renewed
-    }
-    throw new KvError('overloaded', 'others renew this pin at the moment', {})
+  renew(id: string, ttlMs: number): Promise<Pin> {
+    return this.#change(id, (pin) => ({ ...pin, endsAtMs: this.#endOf(ttlMs) }))
   }
 
   /** @throws KvError `not_found` */
   async remove(id: string): Promise<void> {
-    if (this.#registry.isShared) await this.#stored(id)
-    else this.#known(id)
-    await this.#forget(id)
+    await this.#change(id, () => undefined)
+  }
+
+  async #change<P extends Pin | undefined>(id: string, decide: (pin: Pin) => P): Promise<P> {
+    if (!isPinId(id)) throw noSuchPin()
+    return this.#pins.change(id, (pin) => {
+      if (pin === undefined || this.#isExpired(pin)) throw noSuchPin()
+      return decide(pin)
+    })
   }
 
   /** Unix milliseconds by the present clock. They change when the clock is set. */
@@ -184,7 +166,7 @@ export class Pins {
    * read them.
    */
   list(): Pin[] {
-    return this.#notOver(0)
+    return [...this.#pins.values()].filter((pin) => !this.#isExpired(pin)).sort((a, b) => a.ts - b.ts)
   }
 
   /** Of `list`, of all servers. `prefix` is one of pins; the names between pages are those of `placeOf`. */
@@ -195,15 +177,8 @@ export class Pins {
     return places.page({ after, limit })
   }
 
-  #notOver(graceMs: number): Pin[] {
-    return [...this.#pins.values()]
-      .filter((pin) => !this.#isExpired(pin, graceMs))
-      .map(({ pin, ts, endsAtMs }) => ({ pin, ts, endsAtMs }))
-      .sort((a, b) => a.ts - b.ts)
-  }
-
   *holders(): Generator<Holder> {
-    for (const { ts } of this.#notOver(this.#graceMs)) yield { by: 'pin', ts }
+    for (const pin of this.#pins.possible()) if (!this.#isExpired(pin, this.#graceMs)) yield { by: 'pin', ts: pin.ts }
     yield* this.#held
   }
 
@@ -227,51 +202,12 @@ export class Pins {
     if (ts < safePoint) throw belowSafePoint(ts, safePoint)
   }
 
-  #known(id: string): Pin {
-    const pin = this.#pins.get(id)
-    if (pin === undefined || this.#isExpired(pin)) throw noSuchPin()
-    return { pin: id, ts: pin.ts, endsAtMs: pin.endsAtMs }
-  }
-
-  async #stored(id: string): Promise<{ readonly pin: Pin; readonly record: Uint8Array }> {
-    const record = isPinId(id) ? await this.#store.system.get(nameOf(id)) : undefined
-    const pin = record && decodePin(id, record)
-    if (record === undefined || pin === undefined || this.#isExpired(pin)) throw noSuchPin()
-    return { pin, record }
-  }
-
-  /** The pin holds the safe point back at once. It is stored before the caller learns about it. */
-  async #put(pin: Pin): Promise<Pin> {
-    const before = this.#pins.get(pin.pin)
-    this.#know(pin)
-    try {
-      await this.#store.system.write([{ name: nameOf(pin.pin), value: encodePin(pin) }])
-      this.#know(pin)
-      return pin
-    } catch (error) {
-      if (before === undefined) this.#pins.delete(pin.pin)
-      else this.#pins.set(pin.pin, before)
-      throw error
-    }
-  }
-
-  async #forget(id: string): Promise<void> {
-    this.#pins.delete(id)
-    await this.#store.system.write([{ name: nameOf(id), value: undefined }])
-  }
-
   async #dropExpired(): Promise<void> {
     if (this.#registry.isShared) await this.reload()
-    const expired = [...this.#pins.values()].filter((pin) => this.#isExpired(pin, this.#graceMs))
-    if (!this.#registry.isShared) for (const { pin } of expired) await this.#forget(pin)
-    else if (expired.length > 0) {
-      // Each only as it was read: another server may renew it at this moment.
-      const { system, shared } = this.#store
-      for (const [name, record] of await system.list(RECORDS))
-        if (this.#isExpired(decodePin('', record), this.#graceMs))
-          await shared?.records.replace(name, record, undefined)
-      await this.reload()
-    }
+    const isOver = (pin: Pin): boolean => this.#isExpired(pin, this.#graceMs)
+    // Another server may renew it at this moment.
+    for (const { pin } of [...this.#pins.possible()].filter(isOver))
+      await this.#pins.change(pin, (stored) => (stored === undefined || isOver(stored) ? undefined : stored))
   }
 
   #endOf(ttlMs: number): number {
@@ -292,10 +228,6 @@ function isPinId(id: string): boolean {
   return /^[\w-]{16}$/.test(id)
 }
 
-function nameOf(pin: string): SystemName {
-  return `${RECORDS}${pin}`
-}
-
 /** Sorts as `ts` does. */
 function placeOf({ ts, pin }: Pin): string {
   return `${String(ts).padStart(16, '0')}/${pin}`
@@ -303,13 +235,4 @@ function placeOf({ ts, pin }: Pin): string {
 
 function noSuchPin(): KvError<'not_found'> {
   return new KvError('not_found', 'there is no such pin', {})
-}
-
-function encodePin({ ts, endsAtMs }: Pin): Uint8Array {
-  return packRecord([ts, endsAtMs])
-}
-
-function decodePin(pin: string, record: Uint8Array): Pin {
-  const [ts, endsAtMs] = unpackRecord(record, 'pin', 2)
-  return { pin, ts: Number(ts), endsAtMs: Number(endsAtMs) }
 }

@@ -260,8 +260,8 @@ const MUTANTS = [
   [
     'a look-up on the event loop passes locks',
     'store/leveldb/rows/reads',
-    'if (entry !== undefined && blocks(entry, ts))\n            return undefined;',
-    '',
+    'if (entry !== undefined && blocks(entry, ts)) {',
+    'if (false) {',
   ],
   [
     'the cache takes a fill that a write has overtaken',
@@ -315,8 +315,8 @@ const MUTANTS = [
     'this.#recordKey(key);',
   ],
   // Collection
-  ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts };", ';'],
-  ['pins are not stored', 'gc/pins', 'value: encodePin(pin) }', 'value: undefined }'],
+  ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts: pin.ts };", ';'],
+  ['pins are not stored', 'store/record-table', 'value: wanted && this.#kind.encode(wanted) }', 'value: undefined }'],
   // Observers
   [
     'resolving a lock marks nothing',

@@ -1,0 +1,89 @@
+import { describe, expect, test } from 'vitest'
+import { packRecord, unpackRecord } from '../../src/percolator/codec/record.js'
+import { type RecordKind, RecordTable } from '../../src/store/record-table.js'
+import { codeOf, EngineFailure, TappedEngine, testStores } from './support.js'
+import { MemoryTable } from './table/memory-table.js'
+import { openTableStore } from './table/open-table-store.js'
+
+interface Count {
+  readonly count: number
+}
+
+const COUNTS: RecordKind<Count> = {
+  prefix: 'pin/',
+  encode: ({ count }) => packRecord([count]),
+  decode: (_, record) => ({ count: Number(unpackRecord(record, 'count', 1)[0]) }),
+}
+
+const more = (present: Count | undefined): Count => ({ count: (present?.count ?? 0) + 1 })
+const same = (present: Count | undefined): Count | undefined => present
+const counts = (values: Iterable<Count>): number[] => [...values].map(({ count }) => count).sort()
+
+const stores = testStores()
+
+describe('a write that fails', () => {
+  test.each([
+    ['has landed', true],
+    ['has not landed', false],
+  ])('and %s counts as possible until the record is read', async (_, lands) => {
+    const engine = new TappedEngine()
+    const store = await stores.open({ openEngine: engine.open })
+    const table = new RecordTable(store, COUNTS)
+    await table.change('a', more)
+    engine.onWrite = async (_, land) => {
+      if (lands) await land()
+      throw new EngineFailure('the disk is full')
+    }
+    engine.onRequireRoom = async () => {
+      throw new EngineFailure('there is no room')
+    }
+    expect(await codeOf(table.change('a', more))).toBe('storage_unavailable')
+    expect(await codeOf(table.change('new', more))).toBe('storage_unavailable') // It was not written: nothing is in doubt.
+    expect(table.get('a')).toEqual({ count: 1 })
+    expect(counts(table.possible())).toEqual([1, 2])
+    engine.onWrite = (_, land) => land()
+    engine.onRequireRoom = async () => {}
+    await expect.poll(() => store.upkeep.probe()).toBe(true)
+    expect(await table.change('a', same)).toEqual({ count: lands ? 2 : 1 })
+    expect(counts(table.possible())).toEqual([lands ? 2 : 1])
+  })
+
+  test('and is settled at once is known at once', async () => {
+    const engine = new TappedEngine()
+    const store = await stores.open({ openEngine: engine.open })
+    const table = new RecordTable(store, COUNTS)
+    engine.onWrite = async (_, land) => {
+      await land()
+      engine.onWrite = (_, later) => later()
+      throw new EngineFailure('the disk was full')
+    }
+    expect(await codeOf(table.change('a', more))).toBe('storage_unavailable')
+    expect(counts(table.possible())).toEqual([1])
+    expect(table.get('a')).toEqual({ count: 1 })
+  })
+})
+
+test('what decides may refuse, and then nothing is changed', async () => {
+  const table = new RecordTable(await stores.open(), COUNTS)
+  const refused = new Error('no')
+  const refuse = (): Count => {
+    throw refused
+  }
+  await expect(table.change('a', refuse)).rejects.toBe(refused)
+  expect([table.size, [...table.possible()]]).toEqual([0, []])
+})
+
+test('changes of several servers at once all count, and each server reads those of the others', async () => {
+  const shared = new MemoryTable()
+  const [one, other] = [await openTableStore(shared), await openTableStore(shared)]
+  const tables = [one, other].map((store) => new RecordTable(store, COUNTS))
+  const [first, second] = tables as [RecordTable<Count>, RecordTable<Count>]
+  await Promise.all(tables.flatMap((table) => [1, 2, 3].map(() => table.change('a', more))))
+  await first.change('removed', more)
+  await Promise.all(tables.map((table) => table.load()))
+  for (const table of tables) expect([table.get('a'), table.size]).toEqual([{ count: 6 }, 2])
+  await second.change('removed', () => undefined)
+  await first.load()
+  expect([...first.values()]).toEqual([{ count: 6 }])
+  for (const store of [one, other]) await store.close()
+})
