@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { RESERVED_PREFIX } from '../../src/bytes/reserved-keys.js'
 import { Consumers, type ConsumersOptions } from '../../src/changes/consumers.js'
 import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
@@ -127,6 +128,14 @@ describe('an acknowledgement', () => {
     expect(await codeOf(consumers.reset('copy', Number.MAX_SAFE_INTEGER))).toBe('invalid_argument')
     expect(await codeOf(consumers.reset('other'))).toBe('not_found')
   })
+})
+
+test('the server’s own rows, which no feed tells of, are no lag', async () => {
+  const { clock, store, consumers } = await start()
+  await consumers.put('copy', DOCS)
+  await commit(store, [{ op: 'put', key: Buffer.concat([RESERVED_PREFIX, utf8('test')]), value: utf8('1') }])
+  clock.ms += 60_000
+  expect((await consumers.get('copy')).lagMs).toBe(0)
 })
 
 describe('the server moves a position', () => {

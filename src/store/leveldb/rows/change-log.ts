@@ -34,7 +34,7 @@ const LONG_VALUES_MAX = 32
 export interface LoggedRows extends ResolvedRows {
   readonly engine: Engine
   readonly safePoint: Timestamp
-  readonly written: Pick<WrittenAhead, 'newest'>
+  readonly written: Pick<WrittenAhead, 'newestOfUsers'>
   submit(ops: readonly EngineOp[]): Promise<void>
 }
 
@@ -66,7 +66,7 @@ export class LevelDbChangeLog implements ChangeLog {
     return Math.max(this.#begin, this.#rows.safePoint)
   }
   get newest(): Timestamp {
-    return Math.max(this.#rows.written.newest, this.#begin, this.#removed)
+    return Math.max(this.#rows.written.newestOfUsers, this.#begin, this.#removed)
   }
 
   async begin(): Promise<void> {

@@ -1,3 +1,4 @@
+import { isReserved } from '../../../bytes/reserved-keys.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
@@ -15,6 +16,7 @@ export class WrittenAhead {
   readonly #recent: RecentWrites
   readonly #oracle: TimestampSource
   #newest: Timestamp
+  #newestOfUsers: Timestamp
 
   /** @param savedMark is above every record on disk, except those that have an ahead record. */
   constructor(engine: Engine, recent: RecentWrites, oracle: TimestampSource, savedMark: Timestamp) {
@@ -22,11 +24,17 @@ export class WrittenAhead {
     this.#recent = recent
     this.#oracle = oracle
     this.#newest = savedMark
+    this.#newestOfUsers = savedMark
   }
 
   /** Upper bound of every commit_ts on disk. */
   get newest(): Timestamp {
     return this.#newest
+  }
+
+  /** The same, without rows of the server, which no feed tells of. */
+  get newestOfUsers(): Timestamp {
+    return this.#newestOfUsers
   }
 
   get isAny(): boolean {
@@ -67,6 +75,7 @@ export class WrittenAhead {
   #note(key: Uint8Array, commitTs: Timestamp): void {
     this.#recent.note(key, commitTs)
     if (commitTs > this.#newest) this.#newest = commitTs
+    if (commitTs > this.#newestOfUsers && !isReserved(key)) this.#newestOfUsers = commitTs
   }
 
   /** Loads the ahead records of the last run, and removes those that the oracle has passed. */
