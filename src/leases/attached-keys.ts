@@ -176,11 +176,14 @@ export class AttachedKeys {
 
   // ---- Ending
 
-  /** The fences of all grants to which keys may be attached. */
+  /**
+   * The fences of all grants to which keys may be attached. They are read as the latest versions: a read as of now, at each start of a
+   * server, would raise the min_commit_ts of all commits to come.
+   */
   async fences(): Promise<ReadonlySet<Timestamp>> {
     const fences = new Set<Timestamp>()
     for (let start = attachedPrefix(0); ; ) {
-      const [first] = await this.#page(start, attachedEnd(), 1, await this.#store.readTs(), LOCK_WAIT_MS)
+      const [first] = await this.#page(start, attachedEnd(), 1, TIMESTAMP_MAX, LOCK_WAIT_MS)
       if (first === undefined) return fences
       const fence = fenceOfAttached(first)
       fences.add(fence)
