@@ -204,7 +204,7 @@ export class AttachedKeys {
     } catch (error) {
       if (isKvError(error, 'key_locked')) return { isDone: false, lockedKey: locksOf(error)[0]?.key }
       if (MEETS_OTHERS.some((code) => isKvError(error, code))) return { isDone: false }
-      throw error instanceof Undetermined ? error.cause : error
+      throw error
     }
   }
 
@@ -239,7 +239,9 @@ export class AttachedKeys {
         if (isAttached && areOver) await txn.delete(key)
         if (!isAttached || areOver) await txn.delete(rows[i] as Uint8Array)
       }
-      await txn.commit(prewrite)
+      await txn.commit(prewrite).catch((error) => {
+        throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
+      })
     })
   }
 

@@ -3,7 +3,7 @@ import { ATTACHED_MAX } from '../../src/limits.js'
 import { META } from '../../src/store/leveldb/records/keyspace.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Op } from '../../src/txn/op.js'
-import { codeOf, failureOf, prewriteOf, put, TappedEngine, turn, utf8 } from '../store/support.js'
+import { codeOf, EngineFailure, failureOf, prewriteOf, put, TappedEngine, turn, utf8 } from '../store/support.js'
 import { Attaching } from './attaching.js'
 
 const MINUTE = 60_000
@@ -392,4 +392,21 @@ test('the keys go in one batch with their rows, when the record says that the le
     [1, 1],
     [4 * ops.length + 1, 0],
   ])
+})
+
+test('a release whose keys cannot be written away is told that the storage is not available', async () => {
+  const tapped = new TappedEngine()
+  const attaching = await Attaching.open(tapped)
+  const fence = await attaching.grant('a')
+  await attaching.attach('1', 'a', fence)
+  tapped.onWrite = ({ ops }, land) =>
+    ops.some(({ key }) => Buffer.from(key).includes('attached'))
+      ? Promise.reject(new EngineFailure('no answer'))
+      : land()
+  const failure = await attaching.database.leases.remove('a', 'me', fence).catch((error: unknown) => error)
+  expect(failure).toMatchObject({ code: 'storage_unavailable' })
+  tapped.onWrite = (_, land) => land()
+  await expect.poll(() => codeOf(attaching.put('2'))).toBe('none') // The database is open again.
+  attaching.pass(MINUTE)
+  await expect.poll(() => attaching.keys()).toEqual(['2'])
 })
