@@ -163,8 +163,7 @@ export class AttachedKeys {
   /** The keys among them that are not attached to the grant. Of those that are locked nobody knows it; to end their locks takes latches. */
   async #detached(fence: Timestamp, keys: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
     try {
-      const { pairs } = await this.#store.batchGet({ keys, ts: TIMESTAMP_MAX, keyOnly: true })
-      const attached = new Set(pairs.flatMap(({ key, leaseFence }) => (leaseFence === fence ? [keyText(key)] : [])))
+      const attached = await this.#attached(fence, keys, TIMESTAMP_MAX)
       return keys.filter((key) => !attached.has(keyText(key)))
     } catch (error) {
       if (!isKvError(error, 'key_locked')) throw error
@@ -172,6 +171,12 @@ export class AttachedKeys {
       const others = keys.filter((key) => !locked.has(keyText(key)))
       return others.length === 0 ? [] : this.#detached(fence, others)
     }
+  }
+
+  /** The texts of those whose version at `ts` is attached to the grant. @throws KvError `key_locked` */
+  async #attached(fence: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<ReadonlySet<string>> {
+    const { pairs } = await this.#store.batchGet({ keys, ts, keyOnly: true })
+    return new Set(pairs.flatMap(({ key, leaseFence }) => (leaseFence === fence ? [keyText(key)] : [])))
   }
 
   // ---- Ending
@@ -224,20 +229,18 @@ export class AttachedKeys {
    * @param areOver also deletes the keys that are attached. Else their rows stay.
    */
   async #delete(fence: Timestamp, keys: readonly Uint8Array[], areOver: boolean): Promise<void> {
-    const rows = keys.map((key) => attachedKey(fence, key))
-    const claim = { written: [...keys, ...rows].map(keyText), read: [], isAlone: false }
+    const written = keys.flatMap((key) => [keyText(key), keyText(attachedKey(fence, key))])
+    const claim = { written, read: [], isAlone: false }
     await this.#store.exclusive(claim, async (prewrite) => {
       const txn = await this.#coordinator.begin(ONCE)
-      const attached = new Set<string>()
       for (let at = 0; at < keys.length; at += KEYS_AT_A_TIME) {
-        const some = { keys: keys.slice(at, at + KEYS_AT_A_TIME), ts: txn.startTs, keyOnly: true }
-        for (const { key, leaseFence } of (await this.#store.batchGet(some)).pairs)
-          if (leaseFence === fence) attached.add(keyText(key))
-      }
-      for (const [i, key] of keys.entries()) {
-        const isAttached = attached.has(keyText(key))
-        if (isAttached && areOver) await txn.delete(key)
-        if (!isAttached || areOver) await txn.delete(rows[i] as Uint8Array)
+        const some = keys.slice(at, at + KEYS_AT_A_TIME)
+        const attached = await this.#attached(fence, some, txn.startTs)
+        for (const key of some) {
+          const isAttached = attached.has(keyText(key))
+          if (isAttached && areOver) await txn.delete(key)
+          if (!isAttached || areOver) await txn.delete(attachedKey(fence, key))
+        }
       }
       await txn.commit(prewrite).catch((error) => {
         throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.

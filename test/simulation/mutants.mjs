@@ -618,8 +618,8 @@ const MUTANTS = [
   [
     'the end of a lease deletes what is attached no more',
     'leases/attached-keys',
-    'if (leaseFence === fence)\n                        attached.add(keyText(key));',
-    'attached.add(keyText(key));',
+    'if (isAttached && areOver)',
+    'if (areOver)',
   ],
   [
     'a lease is granted before its keys are deleted',
