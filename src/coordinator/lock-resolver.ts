@@ -81,7 +81,7 @@ export class LockResolver {
   reading<T>(read: () => Awaitable<T>, waiting: () => Waiting): Awaitable<T> {
     const begun = read()
     if (!(begun instanceof Promise)) return begun
-    begun.catch(() => {}) // The signal may have ended the call.
+    begun.catch(() => {}) // Where the signal has ended the call, nobody waits for the read.
     const { lockWaitMs, signal } = waiting()
     let first: Promise<T> | undefined = begun
     const body = (): Promise<T> => {

@@ -299,7 +299,7 @@ export class Database {
     return this.#oneShots.runInTurns(request)
   }
 
-  /** The Percolator call `prewrite`, which a store that cannot commit in one phase leaves to a coordinator where there are riders. */
+  /** The Percolator call `prewrite` of a client that coordinates its transaction itself: see `ridingPrewrite`. */
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
     return ridingPrewrite(this.coordinator, request)
   }

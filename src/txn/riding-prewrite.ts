@@ -1,4 +1,5 @@
 import { keyText } from '../bytes/key-text.js'
+import type { Attached } from '../coordinator/attaches.js'
 import { type CommitPlan, Committer, type TransactionHome } from '../coordinator/committer.js'
 import { mayRide, type Rides } from '../coordinator/ride.js'
 import { Undetermined } from '../coordinator/undetermined.js'
@@ -13,24 +14,31 @@ import type { Timestamp } from '../timestamp.js'
  * them, this process commits the transaction, with this request or not at all. Rows of keys that are attached to leases go with them.
  * @throws as `Transaction.commit`.
  */
-export async function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> {
+export function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> {
+  const { riders } = request
+  return riders === undefined ? home.api.prewrite(request) : withRiders(home, request, riders)
+}
+
+async function withRiders(home: TransactionHome, request: PrewriteRequest, riders: Riders): Promise<PrewriteAnswer> {
   const { rides, api, attaches, commitOptions } = home
-  const { riders, mutations, pessimisticActions } = request
-  if (riders === undefined) return api.prewrite(request)
   const isRiding = rides !== undefined && mayRide(riders)
   if (isRiding && (!request.tryOnePc || request.maxCommitTs))
     throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
   const { leases = [] } = riders
   const isTaken = commitOptions.onePhase || isRiding // Else the store refuses it.
-  const attached = leases.length > 0 && isTaken ? await attaches?.(mutations, leases) : undefined
-  const rows = attached?.rows ?? []
-  const actions = pessimisticActions && [...pessimisticActions, ...rows.map(() => 'skip' as const)]
-  const whole = { ...request, mutations: [...mutations, ...rows], pessimisticActions: actions }
+  const attached = leases.length > 0 && isTaken ? await attaches?.(request.mutations, leases) : undefined
+  const whole = attached === undefined ? request : withRows(request, attached)
   try {
     return await (isRiding ? commitRiding(home, rides, whole, riders) : api.prewrite(whole))
   } finally {
     attached?.done()
   }
+}
+
+function withRows(request: PrewriteRequest, { rows }: Attached): PrewriteRequest {
+  const { mutations, pessimisticActions } = request
+  const actions = pessimisticActions && [...pessimisticActions, ...rows.map(() => 'skip' as const)]
+  return { ...request, mutations: [...mutations, ...rows], pessimisticActions: actions }
 }
 
 async function commitRiding(
