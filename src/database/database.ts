@@ -208,11 +208,11 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const { shared } = store
+    const { sharedCells } = store
     const observers =
-      shared === undefined
+      sharedCells === undefined
         ? await Observers.open(store, { limits, onError: onFailure })
-        : await SharedObservers.open(store, shared, { limits, onError: onFailure, home: () => coordinator })
+        : await SharedObservers.open(store, sharedCells, { limits, onError: onFailure, home: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
@@ -225,9 +225,9 @@ export class Database {
     const keys = new AttachedKeys(store, coordinator)
     const ofLeases = { limits, keys, onError: onLeaseFailure }
     const leases =
-      shared === undefined
+      sharedCells === undefined
         ? await Leases.open(store, ofLeases)
-        : new SharedLeases(store, shared, { ...ofLeases, walks: options.gc !== undefined })
+        : new SharedLeases(store, { ...ofLeases, walks: options.gc !== undefined })
     const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
     const database = new Database(store, parts, options)
     if (registry.isShared) await database.#join()

@@ -54,7 +54,7 @@ export class Pins {
   private constructor(store: Store, registry: Registry) {
     this.#store = store
     this.#registry = registry
-    this.#pins = new RecordTable(store, PINS)
+    this.#pins = new RecordTable(store.system, PINS)
   }
 
   static async open(store: Store, registry: Registry = new SingleServer()): Promise<Pins> {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { SharedRecords, SystemName, SystemRecords } from '../store/system-records.js'
+import type { SystemName, SystemRecords } from '../store/system-records.js'
 import { decodeLease, encodeLease } from './rules/codec/lease.js'
 import type { LeaseRecord } from './rules/lease-record.js'
 
@@ -19,13 +19,11 @@ export interface SeenLease {
 /** The records of leases that several servers change, each by one conditional write on what was seen. */
 export class LeaseRecords {
   readonly #system: SystemRecords
-  readonly #shared: SharedRecords
   /** Grants in force, as this process has written them. The oldest is dropped first. */
   readonly #known = new Map<string, SeenLease>()
 
-  constructor(system: SystemRecords, shared: SharedRecords) {
+  constructor(system: SystemRecords) {
     this.#system = system
-    this.#shared = shared
   }
 
   async read(name: string): Promise<SeenLease> {
@@ -34,7 +32,7 @@ export class LeaseRecords {
 
   /** `leases[i]` is that of `names[i]`. */
   async many(names: readonly string[]): Promise<(LeaseRecord | undefined)[]> {
-    const records = await this.#shared.many(names.map((name): SystemName => `${LEASES}${name}`))
+    const records = await this.#system.many(names.map((name): SystemName => `${LEASES}${name}`))
     return names.map((_, i) => seen(records[i]).lease)
   }
 
@@ -50,7 +48,7 @@ export class LeaseRecords {
     after: string | undefined,
   ): AsyncGenerator<readonly (readonly [name: string, lease: SeenLease])[], void> {
     const above: SystemName | undefined = after === undefined ? undefined : `${LEASES}${after}`
-    for await (const records of this.#shared.pages(`${LEASES}${prefix}`, above))
+    for await (const records of this.#system.pages(`${LEASES}${prefix}`, above))
       yield records.map(([record, bytes]) => [record.slice(LEASES.length), seen(bytes)] as const)
   }
 
@@ -70,7 +68,7 @@ export class LeaseRecords {
   async swap(name: string, before: SeenLease, lease: LeaseRecord | undefined): Promise<SeenLease | undefined> {
     const bytes = lease && encodeLease(lease, randomBytes(NONCE_BYTES))
     this.#known.delete(name)
-    if (!(await this.#shared.replace(`${LEASES}${name}`, before.bytes, bytes))) return undefined
+    if (!(await this.#system.replace(`${LEASES}${name}`, before.bytes, bytes))) return undefined
     const after = { lease, bytes }
     if (lease?.state === 'held') this.#remember(name, after)
     return after

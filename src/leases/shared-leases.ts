@@ -4,7 +4,7 @@ import { Backoff } from '../coordinator/backoff.js'
 import { KvError } from '../errors/kv-error.js'
 import { requireWanted } from '../event-loop/late-signal.js'
 import type { LeaseRider } from '../percolator/riders.js'
-import type { SharedParts, Store } from '../store/store.js'
+import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { judgePut } from './judge-put.js'
 import { LeaseRecords, type SeenLease } from './lease-records.js'
@@ -90,11 +90,11 @@ export class SharedLeases implements ServerLeases {
   #walking: Promise<void> | undefined
   #isClosed = false
 
-  constructor(store: Store, shared: SharedParts, options: SharedLeasesOptions) {
+  constructor(store: Store, options: SharedLeasesOptions) {
     this.#store = store
     this.#options = options
     this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#names.has(name))
-    this.#records = new LeaseRecords(store.system, shared.records)
+    this.#records = new LeaseRecords(store.system)
     store.leases.listen({
       fenceOf: () => {
         throw new Error('leases of several servers have to be read')

@@ -6,7 +6,6 @@ import type { PrewriteMutation } from '../percolator/api.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
-import type { SharedRecords } from '../store/system-records.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { nameOfBackfill } from './registration.js'
 import { type SharedObserver as Registered, uncovered } from './rules/shared-cell.js'
@@ -20,7 +19,6 @@ const LEASE_MS = 10_000
 export interface SharedBackfillSources {
   readonly store: Store
   readonly cells: SharedCells
-  readonly records: SharedRecords
   readonly resolver: LockResolver
   /** Commits a transaction of one row. */
   readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
@@ -62,7 +60,7 @@ export async function backfillShared(
   observer: Registered,
   isHeld: () => boolean,
 ): Promise<void> {
-  const { store, cells, records, resolver, commit, random } = sources
+  const { store, cells, resolver, commit, random } = sources
   const { system } = store
   const record = nameOfBackfill(name)
   const progress = (after: Uint8Array | undefined, untilMs: number): Buffer =>
@@ -74,7 +72,7 @@ export async function backfillShared(
   for (let isWhole = false; !isWhole; ) {
     const isGoingOn = isHeld()
     const next = progress(after, isGoingOn ? physicalMs(store.time.clock()) + LEASE_MS : 0)
-    if (!(await records.replace(record, held, next)) || !isGoingOn) return
+    if (!(await system.replace(record, held, next)) || !isGoingOn) return
     held = next
     const ts = await store.readTs()
     const reader = new SnapshotReader(store, resolver, ts, { lockWaitMs: LOCK_WAIT_MS_DEFAULT })
@@ -93,7 +91,5 @@ export async function backfillShared(
     isWhole = keys.length < KEYS_AT_A_TIME
   }
   // Whoever has begun it anew meanwhile has replaced the record.
-  const present = await system.get(record)
-  if (present !== undefined && Buffer.compare(present, held) === 0)
-    await system.write([{ name: record, value: undefined }])
+  await system.replace(record, held, undefined)
 }

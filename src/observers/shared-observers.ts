@@ -14,8 +14,7 @@ import type { PrewriteMutation } from '../percolator/api.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
 import type { SharedCells } from '../store/shared-cells.js'
-import type { SharedParts, Store } from '../store/store.js'
-import type { SharedRecords } from '../store/system-records.js'
+import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { claimOrder, leaseMs } from './claim-order.js'
 import { distinctKeys } from './distinct-keys.js'
@@ -73,7 +72,6 @@ export interface SharedObserversOptions extends Omit<ObserversOptions, 'sizes'> 
 export class SharedObservers implements ObserversHome {
   readonly #store: Store
   readonly #cells: SharedCells
-  readonly #records: SharedRecords
   readonly #options: SharedObserversOptions
   readonly #resolver: LockResolver
   readonly #random: () => number
@@ -86,10 +84,9 @@ export class SharedObservers implements ObserversHome {
   readonly #end = new AbortController()
   readonly rides: Rides
 
-  private constructor(store: Store, { cells, records }: SharedParts, options: SharedObserversOptions) {
+  private constructor(store: Store, cells: SharedCells, options: SharedObserversOptions) {
     this.#store = store
     this.#cells = cells
-    this.#records = records
     this.#options = options
     this.#random = options.random ?? Math.random
     this.#resolver = new LockResolver(store)
@@ -111,9 +108,8 @@ export class SharedObservers implements ObserversHome {
     }
   }
 
-  static async open(store: Store, shared: SharedParts, options: SharedObserversOptions): Promise<SharedObservers> {
-    const observers = new SharedObservers(store, shared, options)
-    const { cells } = shared
+  static async open(store: Store, cells: SharedCells, options: SharedObserversOptions): Promise<SharedObservers> {
+    const observers = new SharedObservers(store, cells, options)
     cells.listen((id) => observers.#byId.get(id)?.wake())
     await cells.follow(() => observers.#load())
     observers.#sweep()
@@ -201,7 +197,7 @@ export class SharedObservers implements ObserversHome {
       isNew = present === undefined || present.sinceTs === 0
       const stored = { id, name, range, options, sinceTs: present?.sinceTs ?? 0, isPaused }
       if (backfill) await this.#want(name, id)
-      isDone = await this.#records.replace(record, before, encodeObserver(stored))
+      isDone = await this.#store.system.replace(record, before, encodeObserver(stored))
     }
     if (isNew) await this.#takeEffect(name)
     await this.#cells.refresh()
@@ -219,7 +215,7 @@ export class SharedObservers implements ObserversHome {
       const sinceTs = stored.sinceTs || ts + timestampFromMs(this.#cells.registeringMs)
       if (
         stored.sinceTs === 0 &&
-        !(await this.#records.replace(record, before, encodeObserver({ ...stored, sinceTs })))
+        !(await this.#store.system.replace(record, before, encodeObserver({ ...stored, sinceTs })))
       )
         continue
       for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
@@ -313,7 +309,7 @@ export class SharedObservers implements ObserversHome {
       if (before === undefined) throw noSuchObserver(name)
       const stored = decodeObserver(name, before)
       if (stored.isPaused === isPaused) break
-      if (await this.#records.replace(record, before, encodeObserver({ ...stored, isPaused }))) break
+      if (await this.#store.system.replace(record, before, encodeObserver({ ...stored, isPaused }))) break
     }
     await this.#cells.refresh()
     return this.#find(name).state()
@@ -337,8 +333,7 @@ export class SharedObservers implements ObserversHome {
     if (!isFree || observer.stored.isPaused || this.#backfilling.has(id) || this.#end.signal.aborted) return
     this.#backfilling.add(id)
     const sources = {
-      ...{ store: this.#store, cells: this.#cells, records: this.#records },
-      ...{ resolver: this.#resolver, random: this.#random },
+      ...{ store: this.#store, cells: this.#cells, resolver: this.#resolver, random: this.#random },
     }
     const commit: SharedBackfillSources['commit'] = (mutationAt) => this.#commit(mutationAt)
     const isHeld = (): boolean => !this.#end.signal.aborted && this.#byId.get(id)?.stored.isPaused === false

@@ -1,6 +1,5 @@
 import { KvError } from '../errors/kv-error.js'
-import type { Store } from './store.js'
-import type { SystemName, SystemWrite } from './system-records.js'
+import type { SystemName, SystemRecords } from './system-records.js'
 
 /** Tries of a change while other servers change the same record. */
 const TRIES_MAX = 20
@@ -24,7 +23,7 @@ interface Known<T> {
  * written.
  */
 export class RecordTable<T> {
-  readonly #store: Pick<Store, 'system' | 'shared'>
+  readonly #system: SystemRecords
   readonly #kind: RecordKind<T>
   readonly #known = new Map<string, Known<T>>()
   /** By name, what a write that has failed was to leave: whether it stands is known once the record is read. */
@@ -32,8 +31,8 @@ export class RecordTable<T> {
   #arriving = 0
   #moment = 0
 
-  constructor(store: Pick<Store, 'system' | 'shared'>, kind: RecordKind<T>) {
-    this.#store = store
+  constructor(system: SystemRecords, kind: RecordKind<T>) {
+    this.#system = system
     this.#kind = kind
   }
 
@@ -60,7 +59,7 @@ export class RecordTable<T> {
   async load(): Promise<void> {
     const began = ++this.#moment
     const { prefix, decode } = this.#kind
-    const found = await this.#store.system.list(prefix)
+    const found = await this.#system.list(prefix)
     // What this process has written meanwhile may be missing in what was read.
     const isOlder = (name: string): boolean => (this.#known.get(name)?.at ?? 0) < began
     for (const name of [...this.#known.keys()])
@@ -81,7 +80,7 @@ export class RecordTable<T> {
     const record = this.#recordOf(name)
     const isNew = !this.#known.has(name)
     if (isNew) this.#arriving++
-    const changing = this.#store.system.hold([record], async () => {
+    const changing = this.#system.hold([record], async () => {
       for (let tries = 1; tries <= TRIES_MAX; tries++) {
         const { bytes, value } = await this.#read(name)
         const wanted = decide(value)
@@ -95,7 +94,7 @@ export class RecordTable<T> {
   }
 
   async #read(name: string): Promise<{ readonly bytes: Uint8Array | undefined; readonly value: T | undefined }> {
-    const bytes = await this.#store.system.get(this.#recordOf(name))
+    const bytes = await this.#system.get(this.#recordOf(name))
     const value = bytes && this.#kind.decode(name, bytes)
     this.#note(name, value)
     return { bytes, value }
@@ -104,10 +103,7 @@ export class RecordTable<T> {
   async #replace(name: string, before: Uint8Array | undefined, wanted: T | undefined): Promise<boolean> {
     this.#inDoubt.set(name, wanted)
     try {
-      const isDone = await this.#write(
-        { name: this.#recordOf(name), value: wanted && this.#kind.encode(wanted) },
-        before,
-      )
+      const isDone = await this.#system.replace(this.#recordOf(name), before, wanted && this.#kind.encode(wanted))
       if (isDone) this.#note(name, wanted)
       else this.#inDoubt.delete(name)
       return isDone
@@ -115,13 +111,6 @@ export class RecordTable<T> {
       await this.#read(name).catch(() => {}) // Later, where that fails too.
       throw error
     }
-  }
-
-  async #write(write: SystemWrite, before: Uint8Array | undefined): Promise<boolean> {
-    const { system, shared } = this.#store
-    if (shared !== undefined) return shared.records.replace(write.name, before, write.value)
-    await system.write([write]) // The name is held.
-    return true
   }
 
   /** The record is known to be so. */

@@ -18,7 +18,7 @@ import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
 import type { Pace } from './pace.js'
 import type { SharedCells } from './shared-cells.js'
-import type { SharedRecords, SystemRecords } from './system-records.js'
+import type { SystemRecords } from './system-records.js'
 import type { TimeSource } from './time-source.js'
 
 /** The backup that is being restored. */
@@ -242,9 +242,8 @@ export interface Store extends PercolatorApi {
 
   /** Observers, and what they have to run. */
   readonly cells: Cells
-
-  /** undefined: one process has the store to itself. */
-  readonly shared: SharedParts | undefined
+  /** Observers work by them, and use names and ranges of `cells` alone. undefined: one process has the store to itself. */
+  readonly sharedCells: SharedCells | undefined
 
   /** Tells where transactions have moved consumers. */
   readonly consumers: Pick<ConsumerMoves, 'listen'>
@@ -263,13 +262,6 @@ export interface Store extends PercolatorApi {
   sweepRows(prefix: Uint8Array, isOver: (value: Uint8Array) => boolean): Promise<number>
 
   close(): Promise<void>
-}
-
-/** What a store has more that several servers share. */
-export interface SharedParts {
-  /** Observers work by it. Of `Store.cells` only names and ranges are used then. */
-  readonly cells: SharedCells
-  readonly records: SharedRecords
 }
 
 /** A store that one process has to itself lacks nothing. */

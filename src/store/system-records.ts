@@ -40,14 +40,12 @@ export interface SystemRecords {
    */
   list(prefix: SystemName): Promise<ReadonlyMap<SystemName, Uint8Array>>
 
-  /** Writes one atomic batch, which is durable when the promise is fulfilled. */
+  /** Writes one atomic batch, which is durable when the promise is fulfilled. On a store that several servers share, each record alone. */
   write(writes: readonly SystemWrite[]): Promise<void>
-}
 
-/** Records that several processes write. */
-export interface SharedRecords {
   /**
-   * Writes one record if it is as expected.
+   * Writes one record if it is as expected. No two values of a record may be equal, and where one process has the store to itself,
+   * the caller holds the name.
    * @param expected undefined: that there is none.
    * @param value undefined removes the record.
    * @returns whether it is as wanted. After a lost answer that may be the work of another process, where the record is to be removed.
@@ -58,7 +56,7 @@ export interface SharedRecords {
   many(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
 
   /**
-   * Records whose names begin with `prefix`, ascending, however many they are.
+   * What `list` has, in pages, however many they are.
    * @param after only names above it.
    */
   pages(prefix: SystemName, after?: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>

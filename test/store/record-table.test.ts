@@ -28,7 +28,7 @@ describe('a write that fails', () => {
   ])('and %s counts as possible until the record is read', async (_, lands) => {
     const engine = new TappedEngine()
     const store = await stores.open({ openEngine: engine.open })
-    const table = new RecordTable(store, COUNTS)
+    const table = new RecordTable(store.system, COUNTS)
     await table.change('a', more)
     engine.onWrite = async (_, land) => {
       if (lands) await land()
@@ -51,7 +51,7 @@ describe('a write that fails', () => {
   test('and is settled at once is known at once', async () => {
     const engine = new TappedEngine()
     const store = await stores.open({ openEngine: engine.open })
-    const table = new RecordTable(store, COUNTS)
+    const table = new RecordTable(store.system, COUNTS)
     engine.onWrite = async (_, land) => {
       await land()
       engine.onWrite = (_, later) => later()
@@ -64,7 +64,7 @@ describe('a write that fails', () => {
 })
 
 test('what decides may refuse, and then nothing is changed', async () => {
-  const table = new RecordTable(await stores.open(), COUNTS)
+  const table = new RecordTable((await stores.open()).system, COUNTS)
   const refused = new Error('no')
   const refuse = (): Count => {
     throw refused
@@ -76,7 +76,7 @@ test('what decides may refuse, and then nothing is changed', async () => {
 test('changes of several servers at once all count, and each server reads those of the others', async () => {
   const shared = new MemoryTable()
   const [one, other] = [await openTableStore(shared), await openTableStore(shared)]
-  const tables = [one, other].map((store) => new RecordTable(store, COUNTS))
+  const tables = [one, other].map((store) => new RecordTable(store.system, COUNTS))
   const [first, second] = tables as [RecordTable<Count>, RecordTable<Count>]
   await Promise.all(tables.flatMap((table) => [1, 2, 3].map(() => table.change('a', more))))
   await first.change('removed', more)

@@ -229,7 +229,7 @@ class LevelDbStore implements CompleteStore {
   readonly system: Store['system']
   readonly cells: Cells
   readonly consumers: ConsumerMoves
-  readonly shared = undefined
+  readonly sharedCells = undefined
   readonly leases: HeldLeases
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array

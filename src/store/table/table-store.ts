@@ -17,7 +17,8 @@ import type { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
 import { Restoration } from '../restoration.js'
-import type { SharedParts, Store, StoreFigures, Traits, Upkeep } from '../store.js'
+import type { SharedCells } from '../shared-cells.js'
+import type { Store, StoreFigures, Traits, Upkeep } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import type { TimeSource } from '../time-source.js'
 import type { Table } from './layout/table.js'
@@ -101,7 +102,7 @@ export class TableStore implements Store {
   readonly log = undefined
   readonly isWrittenAhead = false
   readonly cells: Cells
-  readonly shared: SharedParts
+  readonly sharedCells: SharedCells
   readonly consumers = new ConsumerMoves()
   readonly system: SystemRecords
   readonly answers: AnswerBudget
@@ -150,7 +151,7 @@ export class TableStore implements Store {
     const cellSources = { records: system, observed, registrations, hints }
     this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, cellSources)
     const sharedCells = new CellRows(table, oracle, cellSources)
-    this.shared = { cells: sharedCells, records: system }
+    this.sharedCells = sharedCells
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
     this.#collection = new Collection(table, rowTable, this.#scan, this.#safePoint, {
       refresh: () => sharedCells.refresh(),

@@ -156,6 +156,40 @@ export function recordCases(contract: Contract): void {
     expect(await list('pin/')).toEqual([['pin/a', '']])
   })
 
+  test('a record is replaced only if it is as expected', async () => {
+    const { system } = await open()
+    const replace = (expected: string | undefined, value: string | undefined): Promise<boolean> => {
+      const bytes = (given: string | undefined) => (given === undefined ? undefined : utf8(given))
+      return system.hold(['lease/k'], () => system.replace('lease/k', bytes(expected), bytes(value)))
+    }
+    expect(await replace('another', '1')).toBe(false)
+    expect(await replace(undefined, '1')).toBe(true)
+    expect(await replace(undefined, '2')).toBe(false)
+    expect(await replace('1', '2')).toBe(true)
+    expect(await replace('1', undefined)).toBe(false)
+    expect(text((await system.get('lease/k')) ?? utf8('absent'))).toBe('2')
+    expect(await replace('2', undefined)).toBe(true)
+    expect(await system.get('lease/k')).toBeUndefined()
+  })
+
+  test('many records are read by their names, and all of them in pages', async () => {
+    const { system } = await open()
+    const names = Array.from({ length: 300 }, (_, i): SystemName => `lease/${String(i).padStart(3, '0')}`)
+    await system.write([...names.map((name) => record(name, name)), record('pin/a', '')])
+    const asked = [...names.slice(0, 280), 'lease/absent', 'pin/a'] as const
+    const read = await system.many(asked)
+    expect(read.map((value) => value && text(value))).toEqual([...names.slice(0, 280), undefined, ''])
+    const paged = async (prefix: SystemName, after?: SystemName): Promise<string[]> => {
+      const found: string[] = []
+      for await (const page of system.pages(prefix, after)) found.push(...page.map(([name]) => name))
+      return found
+    }
+    expect(await paged('lease/')).toEqual(names)
+    expect(await paged('lease/', 'lease/250')).toEqual(names.slice(251))
+    expect(await paged('lease/29', 'lease/1')).toEqual(names.slice(290))
+    expect(await paged('pin/', 'pin/a')).toEqual([])
+  })
+
   test('names are no keys: nothing that clients read or delete reaches their records', async () => {
     const store = await open()
     const names = ['lease/k', 'pin/a'] as const

@@ -24,7 +24,7 @@ export function sharedCellCases({ open, test }: Contract): void {
     told: Timestamp[]
   }> {
     const store = await open()
-    const cells = store.shared?.cells
+    const cells = store.sharedCells
     if (cells === undefined) throw new Error('the store has no shared cells')
     const id = await store.tso(1)
     const observer = { id, name: 'words', range: RANGE, maxDepth: 64, sinceTs: id }

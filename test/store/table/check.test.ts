@@ -69,8 +69,7 @@ describe('a sound table', () => {
   })
 
   test('rows of observers and leases, which differ from those on LevelDB', async () => {
-    const { shared, system } = store
-    const { cells: sharedCells } = shared
+    const { sharedCells, system } = store
     const cell = { id: 7, key: utf8('k') }
     await sharedCells.hint(cell.id, cell.key, { commitTs: 51, depth: 0 })
     const [hinted] = await sharedCells.hinted(cell.id, { after: undefined, limit: 1 })

@@ -112,7 +112,7 @@ test('a transaction that is rolled back leaves a hint, and nobody a run', () =>
 
 test('a hint that was renewed since it was read stays, whatever the look has found', () =>
   withTwo(async ({ one, other }) => {
-    const sharedCells = one.store.shared?.cells
+    const sharedCells = one.store.sharedCells
     const id = one.store.cells.named('words')?.id ?? 0
     const startTs = await other.store.tso(1)
     await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
@@ -294,7 +294,7 @@ test('a failure that was written late, of a cell that a run has covered, goes wi
     const id = one.store.cells.named('words')?.id ?? 0
     const change = { changeTs: commitTs, kind: 'put', depth: 0 } as const
     const late = { ...change, attempts: 1, error: 'it has failed', parkedTs: commitTs, notBeforeMs: 0 }
-    await one.store.shared?.cells.replaceFailure(id, { key: utf8('doc/1'), failure: undefined }, late)
+    await one.store.sharedCells?.replaceFailure(id, { key: utf8('doc/1'), failure: undefined }, late)
     expect((await other.observers.parked('words', { limit: 10 })).parked).toEqual([])
     expect(await other.observers.retry('words')).toBe(1)
     expect(await other.observers.retry('words')).toBe(0)
@@ -363,7 +363,7 @@ test('a version that expires is a change, told after a run has covered its put',
 
 test('an expiry that one server leaves for later, while another one hints at it, is hinted at again', () =>
   withTwo(async ({ table, one: { store } }) => {
-    const cells = store.shared?.cells ?? expect.fail()
+    const cells = store.sharedCells ?? expect.fail()
     const id = store.cells.named('words')?.id ?? 0
     const later = () => cells.hintAt(id, utf8('doc/1'), 10)
     await later()

@@ -2,13 +2,7 @@ import { afterPrefix } from '../../../bytes/key-range.js'
 import { lowestAfter } from '../../../bytes/sorted-map.js'
 import type { RecordReads } from '../../calls/row-access.js'
 import type { Latches } from '../../latches.js'
-import {
-  claimOf,
-  type SharedRecords,
-  type SystemName,
-  type SystemRecords,
-  type SystemWrite,
-} from '../../system-records.js'
+import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
 import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
@@ -22,7 +16,7 @@ const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
  * Records of the server itself: one row each. Several are not written together, so whoever writes several must be able to
  * do with some of them.
  */
-export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
+export class SystemRows implements SystemRecords, RecordReads {
   readonly isSettled = true
   readonly #table: Table
   readonly #scan: TableScan
@@ -59,11 +53,7 @@ export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
 
   async list(prefix: SystemName): Promise<ReadonlyMap<SystemName, Uint8Array>> {
     const found = new Map<SystemName, Uint8Array>()
-    for await (const rows of this.#pagesOf(prefix))
-      for (const row of rows) {
-        const value = recordOf(row)
-        if (value !== undefined) found.set(systemNameOf(row.key), value)
-      }
+    for await (const page of this.pages(prefix)) for (const [name, value] of page) found.set(name, value)
     return found
   }
 
@@ -72,7 +62,8 @@ export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
     after?: SystemName,
   ): AsyncGenerator<readonly (readonly [SystemName, Uint8Array])[], void> {
     const start = rowKeyOfSystem(lowestAfter(after, prefix) as SystemName)
-    for await (const rows of this.#pagesOf(prefix, start))
+    const end = afterPrefix(rowKeyOfSystem(prefix))
+    for await (const rows of this.#scan.rowPages({ start, end: end && Buffer.from(end) }, COLUMNS))
       yield rows.flatMap((row) => {
         const value = recordOf(row)
         return value === undefined ? [] : [[systemNameOf(row.key), value] as const]
@@ -97,14 +88,8 @@ export class SystemRows implements SystemRecords, SharedRecords, RecordReads {
 
   async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean> {
     const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
-    // No two values of a record are equal.
     const isDone = async () => Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
     return certainChange(this.#table, rowKeyOfSystem(name), condition, [recordWrite(value)], { isDone })
-  }
-
-  #pagesOf(prefix: SystemName, start = rowKeyOfSystem(prefix)): AsyncGenerator<readonly TableRow[], void> {
-    const end = afterPrefix(rowKeyOfSystem(prefix))
-    return this.#scan.rowPages({ start, end: end && Buffer.from(end) }, COLUMNS)
   }
 }
 
