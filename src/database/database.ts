@@ -222,7 +222,7 @@ export class Database {
       observers.rides,
       (...asked) => keys.attach(...asked),
     )
-    const keys = new AttachedKeys(store, coordinator)
+    const keys = new AttachedKeys(store, coordinator, limits)
     const ofLeases = { limits, keys, onError: onLeaseFailure }
     const leases =
       sharedCells === undefined

@@ -5,7 +5,7 @@ import type { Coordinator } from '../coordinator/coordinator.js'
 import { locksOf } from '../coordinator/lock-resolver.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { invalid, isKvError } from '../errors/kv-error.js'
-import { ATTACHED_MAX } from '../limits.js'
+import { ATTACHED_MAX, type Limits } from '../limits.js'
 import type { PrewriteMutation } from '../percolator/api.js'
 import {
   attachedEnd,
@@ -20,8 +20,6 @@ import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 /** Keys that one read asks for. */
 const KEYS_AT_A_TIME = 512
-/** Grants whose keys this process has counted. The oldest is dropped first. */
-const COUNTED_MAX = 1000
 /** From one count of the keys of a grant to the next. */
 const COUNT_AGAIN_MS = 1000
 /** How long a count waits for a lock of another server. */
@@ -44,6 +42,8 @@ interface Count {
   countedAtMs: number
   /** While they are counted again. */
   counting: Promise<void> | undefined
+  /** Transactions that attach keys now: the count is not dropped before they are over. */
+  users: number
 }
 
 /**
@@ -56,12 +56,14 @@ interface Count {
 export class AttachedKeys {
   readonly #store: Store
   readonly #coordinator: Coordinator
-  /** By fence. */
-  readonly #counts = new Map<Timestamp, Promise<Count>>()
+  /** Of grants whose keys this process has counted, by fence. The oldest that nobody needs is dropped first. */
+  readonly #counts = new Map<Timestamp, Count>()
+  readonly #countedMax: number
 
-  constructor(store: Store, coordinator: Coordinator) {
+  constructor(store: Store, coordinator: Coordinator, { leasesMax }: Pick<Limits, 'leasesMax'>) {
     this.#store = store
     this.#coordinator = coordinator
+    this.#countedMax = leasesMax
   }
 
   // ---- Attaching
@@ -98,7 +100,25 @@ export class AttachedKeys {
 
   /** @returns to be called when the rows are written, or will not be. @throws KvError `invalid_argument` */
   async #reserve(fence: Timestamp, rows: readonly Uint8Array[]): Promise<() => void> {
-    const count = await this.#countOf(fence)
+    const count = this.#countOf(fence)
+    let more = 0
+    const done = (): void => {
+      count.users--
+      count.coming -= more
+    }
+    count.users++
+    try {
+      await count.counting
+      more = await this.#add(fence, rows, count)
+    } catch (error) {
+      done()
+      throw error
+    }
+    return done
+  }
+
+  /** @returns how many keys come to those that were counted. @throws KvError `invalid_argument` */
+  async #add(fence: Timestamp, rows: readonly Uint8Array[], count: Count): Promise<number> {
     let more = rows.length
     const isFull = (): boolean => count.atMost + more > ATTACHED_MAX
     if (isFull()) more -= await this.#standing(rows) // They are counted already.
@@ -107,9 +127,7 @@ export class AttachedKeys {
       throw invalid('lease', `more than ${ATTACHED_MAX} keys would be attached to the lease of the fence ${fence}`)
     count.atMost += more
     count.coming += more
-    return () => {
-      count.coming -= more
-    }
+    return more
   }
 
   /** How many of the rows there are. */
@@ -118,21 +136,26 @@ export class AttachedKeys {
     return (await this.#coordinator.resolver.resolving(LOCK_WAIT_MS, read)).pairs.length
   }
 
-  async #countOf(fence: Timestamp): Promise<Count> {
+  #countOf(fence: Timestamp): Count {
     const known = this.#counts.get(fence)
     if (known !== undefined) return known
-    const counted = this.#firstCount(fence)
-    this.#counts.set(fence, counted)
-    counted.catch(() => this.#counts.delete(fence))
-    if (this.#counts.size > COUNTED_MAX)
-      for (const oldest of this.#counts.keys()) if (this.#counts.delete(oldest)) break
-    return counted
+    if (this.#counts.size >= this.#countedMax)
+      for (const [oldest, { users }] of this.#counts) if (users === 0 && this.#counts.delete(oldest)) break
+    const count: Count = { atMost: 0, coming: 0, countedAtMs: Number.NEGATIVE_INFINITY, counting: undefined, users: 0 }
+    this.#counts.set(fence, count)
+    count.counting = this.#firstCount(fence, count).finally(() => {
+      count.counting = undefined
+    })
+    return count
   }
 
-  async #firstCount(fence: Timestamp): Promise<Count> {
-    let atMost = 0
-    for await (const keys of this.#keysOf(fence, LOCK_WAIT_MS)) atMost += keys.length
-    return { atMost, coming: 0, countedAtMs: Number.NEGATIVE_INFINITY, counting: undefined }
+  async #firstCount(fence: Timestamp, count: Count): Promise<void> {
+    try {
+      for await (const keys of this.#keysOf(fence, LOCK_WAIT_MS)) count.atMost += keys.length
+    } catch (error) {
+      this.#counts.delete(fence)
+      throw error
+    }
   }
 
   /** Counts the keys that are attached to the grant, unless that has just been done, and removes the rows of the others. */

@@ -53,7 +53,7 @@ export class Leasing {
   async restart(): Promise<void> {
     await this.leases?.close()
     const limits = { ...DEFAULT_LIMITS, ...this.limits }
-    const keys = new AttachedKeys(this.store, new Coordinator(this.store, commitOptionsOf(this.store.traits)))
+    const keys = new AttachedKeys(this.store, new Coordinator(this.store, commitOptionsOf(this.store.traits)), limits)
     this.leases = await Leases.open(this.store, { limits, keys, onError: (error) => this.errors.push(error) })
   }
 

@@ -100,7 +100,7 @@ export class Server {
     const coordinator: Coordinator = new Coordinator(store, commitOptionsOf(store.traits), undefined, (...asked) =>
       keys.attach(...asked),
     )
-    const keys = new AttachedKeys(store, coordinator)
+    const keys = new AttachedKeys(store, coordinator, DEFAULT_LIMITS)
     const observers = await this.#openObservers(store)
     const pins = await Pins.open(store)
     const leases = await this.#openLeases(store, keys)

@@ -2,6 +2,7 @@ import { encodeConsumer } from '../../../../src/changes/rules/codec/consumer.js'
 import { Coordinator } from '../../../../src/coordinator/coordinator.js'
 import { AttachedKeys } from '../../../../src/leases/attached-keys.js'
 import { encodeLease } from '../../../../src/leases/rules/codec/lease.js'
+import { DEFAULT_LIMITS } from '../../../../src/limits.js'
 import type { PrewriteMutation } from '../../../../src/percolator/api.js'
 import { attachedKey } from '../../../../src/percolator/codec/attached-key.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
@@ -249,7 +250,7 @@ async function leaveLocks(
 }
 
 export function attachedKeysOf(store: Store): AttachedKeys {
-  return new AttachedKeys(store, new Coordinator(store, commitOptionsOf(store.traits)))
+  return new AttachedKeys(store, new Coordinator(store, commitOptionsOf(store.traits)), DEFAULT_LIMITS)
 }
 
 const OBSERVERS = [
