@@ -208,11 +208,10 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const { sharedCells } = store
-    const observers =
-      sharedCells === undefined
-        ? await Observers.open(store, { limits, onError: onFailure })
-        : await SharedObservers.open(store, sharedCells, { limits, onError: onFailure, home: () => coordinator })
+    const { cells } = store
+    const observers = cells.isShared
+      ? await SharedObservers.open(store, cells, { limits, onError: onFailure, home: () => coordinator })
+      : await Observers.open(store, cells, { limits, onError: onFailure })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
@@ -224,10 +223,9 @@ export class Database {
     )
     const keys = new AttachedKeys(store, coordinator, limits)
     const ofLeases = { limits, keys, onError: onLeaseFailure }
-    const leases =
-      sharedCells === undefined
-        ? await Leases.open(store, ofLeases)
-        : new SharedLeases(store, { ...ofLeases, walks: options.gc !== undefined })
+    const leases = cells.isShared
+      ? new SharedLeases(store, { ...ofLeases, walks: options.gc !== undefined })
+      : await Leases.open(store, ofLeases)
     const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
     const database = new Database(store, parts, options)
     if (registry.isShared) await database.#join()

@@ -4,7 +4,7 @@ import { KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import { TIMER_MS_MAX } from '../limits.js'
-import type { HandedOut } from '../store/cells.js'
+import type { Cells, HandedOut } from '../store/cells.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Backfill } from './backfill.js'
@@ -35,6 +35,7 @@ const COUNT_WAIT_MS = 100
 
 export interface ObserverSources {
   readonly store: Store
+  readonly cells: Cells
   readonly budget: CellBudget
   readonly sizes?: DispatcherSizes | undefined
   /** From 0 to below 1. */
@@ -73,7 +74,7 @@ export class ActiveObserver {
     this.#sources = sources
     this.#stored = stored
     this.#dispatcher = new Dispatcher(sources.budget, sources.sizes)
-    this.#walk = new PendingWalk(sources.store.cells, stored.id)
+    this.#walk = new PendingWalk(sources.cells, stored.id)
     this.backfill = new Backfill(sources, { id: stored.id, name: stored.name, range })
   }
 
@@ -151,15 +152,15 @@ export class ActiveObserver {
   }
 
   async #loadFailures(load: number): Promise<void> {
-    const { store } = this.#sources
+    const { store, cells } = this.#sources
     for (let after: Uint8Array | undefined; load === this.#loads; ) {
-      const page = await store.cells.failures(this.id, { after, limit: CHANGES_AT_A_TIME })
+      const page = await cells.failures(this.id, { after, limit: CHANGES_AT_A_TIME })
       for (let keys = page.map(({ key }) => key); keys.length > 0 && load === this.#loads; ) {
         const changed = this.#dispatcher.beginRead()
         try {
-          const cells = await store.cells.read(this.id, keys)
+          const read = await cells.read(this.id, keys)
           if (load !== this.#loads) return
-          for (const { key, entry, failure } of cells) {
+          for (const { key, entry, failure } of read) {
             if (failure === undefined || changed.has(keyText(key))) continue
             if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
             this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.time.steadyMs())
@@ -183,7 +184,7 @@ export class ActiveObserver {
     let place: Uint8Array | undefined
     let seen = 0
     for (let pages = 0, after: Uint8Array | undefined; pages < PLACES_PAGES && load === this.#loads; pages++) {
-      const entries = await this.#sources.store.cells.entries(this.id, { after, limit: PAGE })
+      const entries = await this.#sources.cells.entries(this.id, { after, limit: PAGE })
       for (const { key } of entries) if (this.#sources.random() * ++seen < 1) place = key
       after = entries.at(-1)?.key
       if (entries.length < PAGE) break
@@ -255,7 +256,7 @@ export class ActiveObserver {
   }
 
   async #readPages(load: number): Promise<void> {
-    const { cells } = this.#sources.store
+    const { cells } = this.#sources
     while (this.#dispatcher.wantsPage && load === this.#loads) {
       const after = this.#dispatcher.beginPage()
       try {
@@ -402,12 +403,12 @@ export class ActiveObserver {
   }
 
   async #failSome(failed: readonly Failed[]): Promise<Uint8Array[]> {
-    const { store, random } = this.#sources
+    const { cells, random } = this.#sources
     const keys = failed.map(({ claim }) => keyOf(claim.cell.text))
     const nowMs = this.#nowMs()
-    const outcomes = await store.cells.change(this.id, keys, (cells, ts) => {
+    const outcomes = await cells.change(this.id, keys, (found, ts) => {
       const value = failed.map(({ claim, run }, i) => {
-        const cell = cells[i] as Cell
+        const cell = found[i] as Cell
         if (!this.#dispatcher.decided(claim, (cell.failure?.parkedTs ?? 0) > 0)) return undefined
         return failedRun(cell, run, { options: this.#stored.options, nowMs, ts, random: random() })
       })

@@ -5,6 +5,7 @@ import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
+import type { Cells } from '../store/cells.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { encodeBackfill, nameOfBackfill } from './registration.js'
@@ -15,6 +16,7 @@ const RETRY_MS = 1000
 
 export interface BackfillSources {
   readonly store: Store
+  readonly cells: Cells
   readonly onError: (error: unknown) => void
 }
 
@@ -88,7 +90,7 @@ export class Backfill {
   }
 
   async #step(signal: AbortSignal): Promise<void> {
-    const { store } = this.#sources
+    const { store, cells } = this.#sources
     const { id, name, range } = this.#observer
     const after = this.#after
     const begun = this.#begun
@@ -107,9 +109,9 @@ export class Backfill {
       return
     }
     const keys = pairs.map(({ key }) => key)
-    const isDone = await store.cells.change(id, keys, (cells, ts) => {
+    const isDone = await cells.change(id, keys, (found, ts) => {
       if (!isCurrent()) return { value: false, changes: [] }
-      const clean = cells.filter(({ entry }) => entry === undefined)
+      const clean = found.filter(({ entry }) => entry === undefined)
       return {
         value: true,
         changes: clean.map(({ key }) => ({ key, entry: { changeTs: ts, kind: 'backfill', depth: 0 } })),

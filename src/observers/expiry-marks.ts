@@ -1,6 +1,7 @@
 import { KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
 import { asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
+import type { Cells } from '../store/cells.js'
 import type { ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { SystemName, SystemWrite } from '../store/system-records.js'
@@ -16,7 +17,8 @@ const WAIT_MS = 10
 const CURSOR: SystemName = 'expiry/cursor'
 
 export interface ExpiryMarksSources {
-  readonly store: Pick<Store, 'cells' | 'system' | 'time' | 'readTs'>
+  readonly store: Pick<Store, 'observed' | 'system' | 'time' | 'readTs'>
+  readonly cells: Cells
   readonly log: ChangeLog
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
@@ -61,7 +63,7 @@ export class ExpiryMarks {
 
   #look(): void {
     const { store, log, onError } = this.#sources
-    const { oldest } = store.cells
+    const { oldest } = store.observed
     if (oldest === undefined) {
       this.#rest()
       return
@@ -99,7 +101,7 @@ export class ExpiryMarks {
    * @throws KvError `storage_unavailable`; `overloaded` when commits in flight do not end.
    */
   async passTo(safePoint: Timestamp): Promise<void> {
-    if (this.#sources.store.cells.oldest === undefined) return
+    if (this.#sources.store.observed.oldest === undefined) return
     await this.#alone(() => this.#passTo(safePoint))
   }
 
@@ -121,22 +123,21 @@ export class ExpiryMarks {
 
   /** @returns where the marks begin; undefined when no observer is registered any more. */
   async #begin(): Promise<Timestamp | undefined> {
-    const { cells, system } = this.#sources.store
+    const { observed, system } = this.#sources.store
     if (this.#cursor === undefined) {
       const record = await system.get(CURSOR)
       this.#cursor = record === undefined ? 0 : decodeCursor(record)
     }
     // Those that are registered now have no use for what expired before the first of them came.
-    return cells.oldest && Math.max(this.#cursor, cells.oldest)
+    return observed.oldest && Math.max(this.#cursor, observed.oldest)
   }
 
   /** @param upTo nothing commits at or below it any more. @param isOver ends it early. */
   async #markUpTo(since: Timestamp, upTo: Timestamp, isOver = (): boolean => false): Promise<void> {
     if (upTo <= since) return
-    const { log, store } = this.#sources
-    const { cells } = store
+    const { log, store, cells } = this.#sources
     for await (const page of log.expiries(since, upTo, {
-      isWanted: (key) => cells.observes(key),
+      isWanted: (key) => store.observed.at(key).length > 0,
       isLenient: true,
     })) {
       if (isOver()) return

@@ -9,7 +9,7 @@ import type { Limits } from '../limits.js'
 import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
-import type { CellListener } from '../store/cells.js'
+import type { CellListener, Cells } from '../store/cells.js'
 import { requireLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
 import type { Store } from '../store/store.js'
@@ -71,6 +71,7 @@ interface Asked extends Pick<StoredObserver, 'name' | 'range' | 'options'> {
 /** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
 export class Observers implements ObserversHome {
   readonly #store: Store
+  readonly #cells: Cells
   readonly #options: ObserversOptions
   readonly #sources: ObserverSources
   readonly #byName = new SortedMap<ActiveObserver>()
@@ -92,25 +93,26 @@ export class Observers implements ObserversHome {
   /** Marks what expires. */
   readonly expiryMarks: ExpiryMarks
 
-  private constructor(store: Store, options: ObserversOptions) {
+  private constructor(store: Store, cells: Cells, options: ObserversOptions) {
     const { limits, onError, random = Math.random, sizes } = options
     this.#store = store
+    this.#cells = cells
     this.#options = options
-    this.#sources = { store, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
-    this.expiryMarks = new ExpiryMarks({ store, log: requireLog(store), onError })
+    this.#sources = { store, cells, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
+    this.expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
   }
 
   /** Call this before anything is committed: commits mark the cells of registered observers only. */
-  static async open(store: Store, options: ObserversOptions): Promise<Observers> {
-    const observers = new Observers(store, options)
+  static async open(store: Store, cells: Cells, options: ObserversOptions): Promise<Observers> {
+    const observers = new Observers(store, cells, options)
     await observers.#register()
     void observers.#begin()
     return observers
   }
 
   async #register(): Promise<void> {
-    const { cells, system } = this.#store
-    cells.listen(this.#listener())
+    const { observed, system } = this.#store
+    observed.listen(this.#listener())
     const records = await system.list(REGISTRATIONS)
     for (const [record, value] of records) {
       if (isBackfillRecord(record)) continue
@@ -137,7 +139,7 @@ export class Observers implements ObserversHome {
   #add(stored: StoredObserver): ActiveObserver {
     const range = keyRangeOf(stored.range)
     const { id, name, options } = stored
-    this.#store.cells.register({ id, name, range, maxDepth: options.maxDepth })
+    this.#store.observed.register({ id, name, range, maxDepth: options.maxDepth })
     this.expiryMarks.run()
     const observer = new ActiveObserver(this.#sources, stored, range)
     this.#byName.set(name, observer)
@@ -164,7 +166,7 @@ export class Observers implements ObserversHome {
     while (this.#isUnswept && !signal.aborted) {
       this.#isUnswept = false
       try {
-        await this.#store.cells.sweep(pace)
+        await this.#cells.sweep(pace)
       } catch (error) {
         this.#report(error)
         if (!(error instanceof KvError)) return
@@ -213,7 +215,7 @@ export class Observers implements ObserversHome {
     this.#arriving++
     try {
       const id = await this.#store.tso(1)
-      this.#store.cells.register({ id, name, range: keyRange, maxDepth: options.maxDepth })
+      this.#store.observed.register({ id, name, range: keyRange, maxDepth: options.maxDepth })
       this.expiryMarks.run()
       const sinceTs = await this.#sinceTs(id)
       const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
@@ -245,7 +247,7 @@ export class Observers implements ObserversHome {
 
   #become(observer: ActiveObserver, stored: StoredObserver): void {
     const { id, name, options } = stored
-    this.#store.cells.register({ id, name, range: observer.range, maxDepth: options.maxDepth })
+    this.#store.observed.register({ id, name, range: observer.range, maxDepth: options.maxDepth })
     observer.become(stored)
   }
 
@@ -285,7 +287,7 @@ export class Observers implements ObserversHome {
   /** Its record is not on disk. */
   async #forget(name: string): Promise<void> {
     const observer = this.#byName.get(name)
-    const id = observer?.id ?? this.#store.cells.named(name)?.id
+    const id = observer?.id ?? this.#store.observed.named(name)?.id
     this.#byName.delete(name)
     if (id !== undefined) this.#unregister(id)
     await observer?.end(noSuchObserver(name))
@@ -293,7 +295,7 @@ export class Observers implements ObserversHome {
   }
 
   #unregister(id: Timestamp): void {
-    this.#store.cells.unregister(id)
+    this.#store.observed.unregister(id)
     this.#byId.delete(id)
     this.#withoutAcks.delete(id)
   }
@@ -428,7 +430,7 @@ export class Observers implements ObserversHome {
     const asked = await distinctKeys(keys)
     let ts = asked.length === 0 ? await this.#store.tso(1) : 0
     for (const some of inParts(asked, KEYS_PER_TURN))
-      ts = await this.#store.cells.change(id, some, (cells, changeTs) => ({
+      ts = await this.#cells.change(id, some, (cells, changeTs) => ({
         value: changeTs,
         changes: cells.map(({ key }) => ({ key, entry: { changeTs, kind: 'notified', depth: 0 } })),
       }))
@@ -443,7 +445,7 @@ export class Observers implements ObserversHome {
     const parked: Parked[] = []
     for (let after = page.after; ; ) {
       const limit = Math.min(CHANGES_AT_A_TIME, page.limit - parked.length)
-      const failures = await this.#store.cells.failures(id, { after, limit })
+      const failures = await this.#cells.failures(id, { after, limit })
       parked.push(...(await this.#parkedOf(id, failures)))
       after = failures.at(-1)?.key
       if (failures.length < limit) return { parked }
@@ -454,7 +456,7 @@ export class Observers implements ObserversHome {
   async #parkedOf(id: Timestamp, failures: readonly { key: Uint8Array; failure: Failure }[]): Promise<Parked[]> {
     const keys = failures.filter(({ failure }) => failure.parkedTs > 0).map(({ key }) => key)
     if (keys.length === 0) return []
-    return (await this.#store.cells.read(id, keys)).flatMap((cell) => {
+    return (await this.#cells.read(id, keys)).flatMap((cell) => {
       const { key, failure } = cell
       if (failure === undefined || !isParked(cell)) return []
       const { changeTs, attempts, error, parkedTs } = failure
@@ -467,7 +469,7 @@ export class Observers implements ObserversHome {
     if (keys !== undefined) return this.#retry(observer, await distinctKeys(keys))
     let count = 0
     for (let after: Uint8Array | undefined; ; ) {
-      const failures = await this.#store.cells.failures(observer.id, { after, limit: CHANGES_AT_A_TIME })
+      const failures = await this.#cells.failures(observer.id, { after, limit: CHANGES_AT_A_TIME })
       const parked = failures.filter(({ failure }) => failure.parkedTs > 0)
       count += await this.#retry(
         observer,
@@ -499,7 +501,7 @@ export class Observers implements ObserversHome {
   ): Promise<number> {
     let count = 0
     for (const some of inParts(keys, CHANGES_AT_A_TIME))
-      count += await this.#store.cells.change(id, some, (cells, ts) => {
+      count += await this.#cells.change(id, some, (cells, ts) => {
         const changes = cells.flatMap((cell) => decide(cell, ts) ?? [])
         return { value: changes.length, changes }
       })
@@ -516,7 +518,7 @@ export class Observers implements ObserversHome {
       this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
       let isEmpty = false
       try {
-        isEmpty = await collectAcks(this.#store.cells, id, safePoint, pace)
+        isEmpty = await collectAcks(this.#cells, id, safePoint, pace)
       } finally {
         if (!isEmpty || !this.#byId.has(id)) this.#withoutAcks.delete(id)
       }

@@ -1,5 +1,4 @@
 import type { Ack, Cell, CellChange, Entry, Failure } from '../observers/rules/cell.js'
-import type { Observer } from '../observers/rules/observer.js'
 import type { ExpiryChange } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Pace } from './pace.js'
@@ -12,23 +11,11 @@ export interface CellPage {
 }
 
 /**
- * The observers of a store and their cells. A cell belongs to the row of its key: every change of it is made under the latch of
- * the key, as the paper's columns belong to one row.
+ * The cells of observers in a store that one process has to itself. A cell belongs to the row of its key: every change of it is made under
+ * the latch of the key, as the paper's columns belong to one row.
  */
 export interface Cells {
-  /** From this turn of the event loop on, every commit in the range marks. Replaces an observer with the same id. */
-  register(observer: Observer): void
-  /** From this turn on nothing marks its cells. Its records stay until `sweep`. */
-  unregister(id: Timestamp): void
-  /** @returns undefined when no observer of this name is registered. */
-  named(name: string): Observer | undefined
-  /** The lowest id of the registered observers; undefined: there are none. */
-  readonly oldest: Timestamp | undefined
-  /** Whether the key is in the range of a registered observer. */
-  observes(key: Uint8Array): boolean
-  /** There is one listener at most. */
-  listen(listener: CellListener): void
-
+  readonly isShared: false
   /** Cells as they stand on disk, without latches. `cells[i]` is that of `keys[i]`. @throws KvError `storage_unavailable` */
   read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]>
   /** Keys with an entry, ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */

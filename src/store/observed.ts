@@ -58,6 +58,7 @@ export class Observed {
   readonly #byName = new Map<string, Registered>()
   #listener: CellListener | undefined
 
+  /** From this turn of the event loop on, every commit in the range marks. Replaces an observer with the same id. */
   register(given: Observer): void {
     const { start, end } = given.range
     const observer = { ...given, from: start === undefined ? '' : keyText(start), to: end && keyText(end) }
@@ -67,6 +68,7 @@ export class Observed {
     this.#byName.set(observer.name, observer)
   }
 
+  /** From this turn on nothing marks its cells. Its records stay until the cells are swept. */
   unregister(id: Timestamp): void {
     const observer = this.#byId.get(id)
     if (observer === undefined) return
@@ -75,6 +77,7 @@ export class Observed {
     if (this.#byName.get(observer.name) === observer) this.#byName.delete(observer.name)
   }
 
+  /** @returns undefined when no observer of this name is registered. */
   named(name: string): Observer | undefined {
     return this.#byName.get(name)
   }
@@ -107,6 +110,7 @@ export class Observed {
     return this.#byId.get(id)
   }
 
+  /** There is one listener at most. */
   listen(listener: CellListener): void {
     this.#listener = listener
   }

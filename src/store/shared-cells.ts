@@ -9,6 +9,7 @@ import type { Pace } from './pace.js'
  * dirty: a cell is dirty when its row has a change above its acknowledgement. Hints say where to look.
  */
 export interface SharedCells {
+  readonly isShared: true
   /**
    * Whoever registers an observer writes its record, takes a timestamp, and lets `sinceTs` be so much above it: by then every server
    * that commits knows the observer.

@@ -16,6 +16,7 @@ import type { ChangeLog, KeyWatcher } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
+import type { Observed } from './observed.js'
 import type { Pace } from './pace.js'
 import type { SharedCells } from './shared-cells.js'
 import type { SystemRecords } from './system-records.js'
@@ -240,10 +241,10 @@ export interface Store extends PercolatorApi {
   /** False when no key has such a version. */
   readonly isWrittenAhead: boolean
 
-  /** Observers, and what they have to run. */
-  readonly cells: Cells
-  /** Observers work by them, and use names and ranges of `cells` alone. undefined: one process has the store to itself. */
-  readonly sharedCells: SharedCells | undefined
+  /** The registered observers. */
+  readonly observed: Observed
+  /** What they have to run. */
+  readonly cells: Cells | SharedCells
 
   /** Tells where transactions have moved consumers. */
   readonly consumers: Pick<ConsumerMoves, 'listen'>
@@ -266,6 +267,7 @@ export interface Store extends PercolatorApi {
 
 /** A store that one process has to itself lacks nothing. */
 export interface CompleteStore extends Store {
+  readonly cells: Cells
   readonly locks: StandingLocks
   readonly files: StoreFiles
   readonly log: ChangeLog

@@ -16,7 +16,7 @@ import type {
   Table,
   TableRow,
 } from '../../src/store/table/layout/table.js'
-import { type SharedOracle, TableStore } from '../../src/store/table/table-store.js'
+import { type TableOracle, TableStore } from '../../src/store/table/table-store.js'
 import { WaitGraph } from '../../src/store/table/waits/wait-graph.js'
 import { WaitReports } from '../../src/store/table/waits/wait-reports.js'
 import type { Timestamp } from '../../src/timestamp.js'
@@ -178,7 +178,7 @@ class TableServers {
   }
 
   /** A timestamp is a call to another process, too. */
-  #oracleOf(link: Link): SharedOracle {
+  #oracleOf(link: Link): TableOracle {
     const oracle = this.#oracle
     return {
       get last() {

@@ -74,7 +74,7 @@ async function sendOf({ method, of, what }: Hostile, size: number) {
   })
   if (txn !== '') await server.post(`/v1/txn/${txn}/rollback`, {})
   await removeLocks()
-  if (server.store.cells.named(OBSERVER) === undefined) await observe()
+  if (server.store.observed.named(OBSERVER) === undefined) await observe()
   return cost
 }
 

@@ -77,7 +77,7 @@ describe('a claim', () => {
     expect(keysOf(await claim('parks'))).toEqual(['doc/x'])
     expect(keysOf(await claim('others'))).toEqual(['other/1'])
     expect(
-      (await store.cells.failures(store.cells.named('words')?.id ?? 0, { after: undefined, limit: 10 })).length,
+      (await store.cells.failures(store.observed.named('words')?.id ?? 0, { after: undefined, limit: 10 })).length,
     ).toBe(0)
   })
 
@@ -253,7 +253,7 @@ describe('an observer', () => {
     )
     await Promise.all(calls)
     expect(await codeOf(observers.get('both'))).toBe('not_found')
-    expect(store.cells.named('both')).toBeUndefined()
+    expect(store.observed.named('both')).toBeUndefined()
     await observers.put('both', prefix('doc/'))
     await putNow(store, 'doc/1')
     expect(await observers.claim('both', { worker: 'w' })).toHaveLength(1)
@@ -283,7 +283,7 @@ describe('an observer', () => {
 
   test('loses the acknowledgements of runs below the safe point, and no others', async () => {
     const { store, observers } = await start()
-    const id = store.cells.named('words')?.id ?? 0
+    const id = store.observed.named('words')?.id ?? 0
     await putNow(store, 'doc/1', 'doc/2')
     const [one, other] = await observers.claim('words', { worker: 'w', limit: 2 })
     if (one === undefined || other === undefined) throw new Error('nothing to claim')

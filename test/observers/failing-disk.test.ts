@@ -127,7 +127,7 @@ describe('a registration whose write failed is what stands on disk, now and afte
     await expect.poll(() => store.upkeep.probe(), { timeout: 5000 }).toBe(true)
     await putNow(store, 'doc/2')
     await expect.poll(() => seen(observers), { timeout: 5000 }).toMatchObject(expected)
-    expect(store.cells.named('words')?.maxDepth).toBe(
+    expect(store.observed.named('words')?.maxDepth).toBe(
       call === 'remove' && lands ? undefined : call === 'options' && lands ? 1 : 64,
     )
     const before = await seen(observers)
@@ -142,7 +142,7 @@ test('options that could not be written do not hold', async () => {
   const { tapped, store, observers } = await claimed()
   failNextWrite(tapped, false)
   expect(await codeOf(observers.put('words', { ...prefix('doc/'), maxDepth: 1 }))).toBe('storage_unavailable')
-  expect([(await observers.get('words')).maxDepth, store.cells.named('words')?.maxDepth]).toEqual([64, 64])
+  expect([(await observers.get('words')).maxDepth, store.observed.named('words')?.maxDepth]).toEqual([64, 64])
 })
 
 test('a collection of acknowledgements that failed is tried again', async () => {
@@ -153,7 +153,7 @@ test('a collection of acknowledgements that failed is tried again', async () => 
   expect(await codeOf(observers.collect(safePoint))).toBe('storage_unavailable')
   await expect.poll(() => store.upkeep.probe()).toBe(true)
   await observers.collect(safePoint)
-  const id = store.cells.named('words')?.id ?? 0
+  const id = store.observed.named('words')?.id ?? 0
   expect(await store.cells.acks(id, { after: undefined, limit: 10 })).toEqual([])
 })
 
@@ -167,13 +167,13 @@ test('an acknowledgement that was written although its run failed is collected',
   await expect.poll(() => store.upkeep.probe()).toBe(true)
   await commit(store, [put('other')])
   await observers.collect(await store.upkeep.raiseSafePoint(await store.tso(1)))
-  const id = store.cells.named('words')?.id ?? 0
+  const id = store.observed.named('words')?.id ?? 0
   expect(await store.cells.acks(id, { after: undefined, limit: 10 })).toEqual([])
 })
 
 test('the sweep of an observer that is removed goes on when the disk is back', async () => {
   const { tapped, store, observers } = await claimed()
-  const id = store.cells.named('words')?.id ?? 0
+  const id = store.observed.named('words')?.id ?? 0
   tapped.onWrite = async (_, land) => {
     failNextWrite(tapped, false)
     await land()

@@ -179,14 +179,15 @@ describe('an observer', () => {
     await before.close()
 
     // The mark is told between the read of the cell and its reader, who learns of both in one turn.
-    const { listen, read } = store.cells
+    const { listen } = store.observed
+    const { read } = store.cells
     let late: (() => void) | undefined
     let isFirst = true
-    store.cells.listen = (listener) => {
+    store.observed.listen = (listener) => {
       const marked: CellListener['marked'] = (...mark) => {
         late = () => listener.marked(...mark)
       }
-      listen.call(store.cells, Object.setPrototypeOf({ marked }, listener))
+      listen.call(store.observed, Object.setPrototypeOf({ marked }, listener))
     }
     store.cells.read = async (...asked) => {
       const cells = await read.apply(store.cells, asked)
@@ -210,7 +211,7 @@ describe('an observer', () => {
   test('that is removed ends its waiting claims and leaves nothing behind', async () => {
     const { store, observers } = await start()
     await observers.put('words', prefix('doc/'))
-    const id = store.cells.named('words')?.id ?? 0
+    const id = store.observed.named('words')?.id ?? 0
     await putNow(store, 'doc/1')
     await observers.claim('words', { worker: 'w' })
     const waiting = codeOf(observers.claim('words', { worker: 'w', waitMs: 60_000 }))

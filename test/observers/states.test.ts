@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { Observers } from '../../src/observers/observers.js'
 import type { Notification, Release } from '../../src/observers/rules/observers-api.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore } from '../../src/store/store.js'
 import { TestClock, testStores, utf8 } from '../store/support.js'
 import { openObservers, prefix, putNow, runNow } from './support.js'
 
@@ -13,11 +13,11 @@ const LEASE_MS = 1000
 /** One cell of an observer that parks after two failed runs. */
 class OneCell {
   readonly #clock: TestClock
-  readonly #store: Store
+  readonly #store: CompleteStore
   #observers: Observers
   #claim: Notification | undefined
 
-  private constructor(clock: TestClock, store: Store, observers: Observers) {
+  private constructor(clock: TestClock, store: CompleteStore, observers: Observers) {
     this.#clock = clock
     this.#store = store
     this.#observers = observers

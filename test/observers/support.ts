@@ -4,13 +4,13 @@ import { Observers, type ObserversOptions } from '../../src/observers/observers.
 import type { Notification } from '../../src/observers/rules/observers-api.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
 import type { Riders } from '../../src/percolator/riders.js'
-import type { Store } from '../../src/store/store.js'
+import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { prewriteOf, put, text, utf8 } from '../store/support.js'
 
 /** They are closed when the test is over: on a clock that stands still they look every millisecond whether something is due. */
-export async function openObservers(store: Store, options: Partial<ObserversOptions> = {}): Promise<Observers> {
-  const observers = await Observers.open(store, {
+export async function openObservers(store: CompleteStore, options: Partial<ObserversOptions> = {}): Promise<Observers> {
+  const observers = await Observers.open(store, store.cells, {
     limits: DEFAULT_LIMITS,
     onError: (error) => {
       throw error

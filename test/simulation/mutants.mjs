@@ -316,7 +316,7 @@ const MUTANTS = [
   ],
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts: pin.ts };", ';'],
-  ['pins are not stored', 'store/record-table', 'value: wanted && this.#kind.encode(wanted) }', 'value: undefined }'],
+  ['pins are not stored', 'store/record-table', 'before, wanted && this.#kind.encode(wanted))', 'before, undefined)'],
   // Observers
   [
     'resolving a lock marks nothing',
@@ -366,8 +366,8 @@ const MUTANTS = [
   [
     'acknowledgements are collected above the safe point',
     'observers/observers',
-    'collectAcks(this.#store.cells, id, safePoint, pace)',
-    'collectAcks(this.#store.cells, id, Number.MAX_SAFE_INTEGER, pace)',
+    'collectAcks(this.#cells, id, safePoint, pace)',
+    'collectAcks(this.#cells, id, Number.MAX_SAFE_INTEGER, pace)',
   ],
   [
     'a skip is not acknowledged',

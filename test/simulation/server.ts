@@ -156,7 +156,7 @@ export class Server {
       if (!isEngineError(error)) violations.add('defect', `background work of observers failed with ${String(error)}`)
     }
     const sizes = { fifo: readyMax, fifoBytes: 1000, found: readyMax }
-    return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError })
+    return Observers.open(store, store.cells, { limits: { observersMax: 8, claimsMax }, sizes, onError })
   }
 
   async #openLeases(store: CompleteStore, keys: AttachedKeys): Promise<Leases | undefined> {

@@ -27,14 +27,14 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   async function observerOf(request: FastifyRequest): Promise<Observer> {
     const name = nameOf(request, 'observer')
     await observers.learn([name])
-    const observer = store.cells.named(name)
+    const observer = store.observed.named(name)
     if (observer === undefined || !request.grant.reachesRange(observer.range)) throw noSuchObserver(name)
     return observer
   }
 
   // ---- Registration
 
-  const owned = new OwnedNames(limits.observersMax, 'observers', (name) => store.cells.named(name) !== undefined)
+  const owned = new OwnedNames(limits.observersMax, 'observers', (name) => store.observed.named(name) !== undefined)
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(OBSERVER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
     const name = nameOf(request, 'observer')

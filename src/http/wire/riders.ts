@@ -80,9 +80,9 @@ export function learnObservers(
 export function requireReached(riders: Riders, grant: Grant, { store, changes }: Observing): void {
   if (!grant.isScoped) return
   const { acks = [], notify = [], positions = [] } = riders
-  const { cells } = store
+  const { observed } = store
   for (const { observer: name } of [...acks, ...notify]) {
-    const observer = cells.named(name)
+    const observer = observed.named(name)
     if (observer !== undefined && !grant.reachesRange(observer.range)) throw noSuchObserver(name)
   }
   for (const { consumer } of positions) {
@@ -115,8 +115,8 @@ export function requireObserved(riders: Riders, { store, changes }: Observing): 
 }
 
 /** @throws KvError `not_found` */
-function observerNamed(name: string, { cells }: Store): Observer {
-  const observer = cells.named(name)
+function observerNamed(name: string, { observed }: Store): Observer {
+  const observer = observed.named(name)
   if (observer === undefined) throw noSuchObserver(name)
   return observer
 }

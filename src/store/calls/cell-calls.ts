@@ -1,11 +1,10 @@
 import { keyText } from '../../bytes/key-text.js'
 import type { Ack, Cell, CellChange, Entry, Failure } from '../../observers/rules/cell.js'
 import { decodeAck, decodeEntry, decodeFailure, decodeUncovered } from '../../observers/rules/codec/cell.js'
-import type { Observer } from '../../observers/rules/observer.js'
 import type { ExpiryChange } from '../../percolator/change.js'
 import type { Timestamp } from '../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
-import type { CellDecision, CellListener, CellPage, Cells } from '../cells.js'
+import type { CellDecision, CellPage, Cells } from '../cells.js'
 import { type CellEffect, markedChange, type Ridden } from '../observed.js'
 import type { Pace } from '../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../system-records.js'
@@ -22,31 +21,13 @@ const NO_CELL_IS_ACKNOWLEDGED: ReadonlySet<string> = new Set()
 
 /** The cells of a store, by its system records. */
 export class CellCalls implements Cells {
+  readonly isShared = false
   readonly #rows: RowAccess
   readonly #system: SystemRecords
 
   constructor(rows: RowAccess, system: SystemRecords) {
     this.#rows = rows
     this.#system = system
-  }
-
-  register(observer: Observer): void {
-    this.#rows.observed.register(observer)
-  }
-  unregister(id: Timestamp): void {
-    this.#rows.observed.unregister(id)
-  }
-  named(name: string): Observer | undefined {
-    return this.#rows.observed.named(name)
-  }
-  get oldest(): Timestamp | undefined {
-    return this.#rows.observed.oldest
-  }
-  observes(key: Uint8Array): boolean {
-    return this.#rows.observed.at(key).length > 0
-  }
-  listen(listener: CellListener): void {
-    this.#rows.observed.listen(listener)
   }
 
   async read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]> {

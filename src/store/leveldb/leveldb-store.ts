@@ -13,6 +13,7 @@ import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
+import type { Observed } from '../observed.js'
 import { oldestStartTs } from '../oldest-lock.js'
 import { Restoration } from '../restoration.js'
 import type {
@@ -227,9 +228,9 @@ class LevelDbStore implements CompleteStore {
   readonly files: StoreFiles
   readonly log: ChangeLog
   readonly system: Store['system']
+  readonly observed: Observed
   readonly cells: Cells
   readonly consumers: ConsumerMoves
-  readonly sharedCells = undefined
   readonly leases: HeldLeases
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
@@ -269,6 +270,7 @@ class LevelDbStore implements CompleteStore {
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
     this.#rangeDeletion = rangeDeletion
     this.system = new SystemKeyspace(rows)
+    this.observed = rows.observed
     this.cells = new CellCalls(rows, this.system)
     this.consumers = rows.consumers
     this.leases = rows.leases

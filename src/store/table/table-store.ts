@@ -7,10 +7,8 @@ import type { TimestampSource } from '../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
-import { CellCalls } from '../calls/cell-calls.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { WriteCalls } from '../calls/write-calls.js'
-import type { Cells } from '../cells.js'
 import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
@@ -60,7 +58,7 @@ export const TABLE_TRAITS: Traits = {
 const REGISTERING_MS = 4000
 
 /** Where timestamps come from, as far as the store needs it. */
-export interface SharedOracle extends TimestampSource {
+export interface TableOracle extends TimestampSource {
   readonly state: OracleState
   /** See `Oracle.nextForClient`. */
   nextForClient(count: number): Promise<Timestamp>
@@ -68,7 +66,7 @@ export interface SharedOracle extends TimestampSource {
 
 export interface TableStoreOptions {
   readonly table: Table
-  readonly oracle: SharedOracle
+  readonly oracle: TableOracle
   readonly clock: Clock
   readonly answers: AnswerBudget
   /** The same for all processes on the table. */
@@ -87,11 +85,11 @@ export interface TableStoreOptions {
 }
 
 /**
- * Percolator on a table of Cloud Bigtable that many processes share. A commit takes two phases, whatever its size; readers finish
+ * Percolator on a table that many processes share. A commit takes two phases, whatever its size; readers finish
  * the commits of processes that have died.
  */
 export class TableStore implements Store {
-  readonly name = 'bigtable'
+  readonly name: string
   readonly traits = TABLE_TRAITS
   readonly time: TimeSource
   readonly upkeep: Upkeep
@@ -101,14 +99,14 @@ export class TableStore implements Store {
   /** No process sees all commits. */
   readonly log = undefined
   readonly isWrittenAhead = false
-  readonly cells: Cells
-  readonly sharedCells: SharedCells
+  readonly observed = new Observed()
+  readonly cells: SharedCells
   readonly consumers = new ConsumerMoves()
   readonly system: SystemRecords
   readonly answers: AnswerBudget
   readonly cursorSecret: Uint8Array
   readonly #table: Table
-  readonly #oracle: SharedOracle
+  readonly #oracle: TableOracle
   readonly #scan: TableScan
   readonly #safePoint: SafePoint
   readonly #rows: TableRows
@@ -131,6 +129,7 @@ export class TableStore implements Store {
     const restores = options.restores ?? new RestoreWatch(options.table)
     const table = new GuardedTable(options.table, restores)
     this.#table = table
+    this.name = table.engine.name
     this.#restores = restores
     this.#oracle = oracle
     this.time = new TableTime(oracle, clock)
@@ -145,25 +144,24 @@ export class TableStore implements Store {
     const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
     const system = new SystemRows(table, this.#scan, this.#claims)
     this.system = system
-    const observed = new Observed()
+    const { observed } = this
     const registrations = new Registrations(observed, registeringMs)
     const hints = new Hints(table, observed, registrations)
     const cellSources = { records: system, observed, registrations, hints }
     this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, cellSources)
-    const sharedCells = new CellRows(table, oracle, cellSources)
-    this.sharedCells = sharedCells
+    const cells = new CellRows(table, oracle, cellSources)
+    this.cells = cells
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
     this.#collection = new Collection(table, rowTable, this.#scan, this.#safePoint, {
-      refresh: () => sharedCells.refresh(),
+      refresh: () => cells.refresh(),
       at: (key) => observed.at(key),
     })
     this.#calls = new WriteCalls(this.#rows, this.validateReads)
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restores, oracle, this.#rows.shortValueBytesMax)
-    this.cells = new CellCalls(this.#rows, system)
     const collection = this.#collection
     this.upkeep = {
-      probe: () => restores.peek() === undefined, // Whether Bigtable answers shows at the next call.
+      probe: () => restores.peek() === undefined, // Whether the engine answers shows at the next call.
       fault: undefined,
       isTold: () => false,
       get restoring() {
@@ -247,7 +245,7 @@ export class TableStore implements Store {
   }
 
   /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
-  readonly prewrite: Store['prewrite'] = async (request) => this.#calls.prewrite(inTwoPhases(request))
+  readonly prewrite: Store['prewrite'] = async (request) => this.#calls.prewrite(inTwoPhases(request, this.name))
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
   readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)
@@ -286,16 +284,12 @@ function ownWaits(): WaitReports {
   return new WaitReports({ tell: async (report) => graph.report('', report) })
 }
 
-function inTwoPhases({
-  tryOnePc,
-  useAsyncCommit,
-  secondaries,
-  reads,
-  riders,
-  ...request
-}: PrewriteRequest): PrewriteRequest {
+function inTwoPhases(
+  { tryOnePc, useAsyncCommit, secondaries, reads, riders, ...request }: PrewriteRequest,
+  name: string,
+): PrewriteRequest {
   if (riders === undefined) return request
   if (!riders.judgedAtCommit)
-    throw new KvError('not_supported', 'riders need one-phase commit, which the store bigtable has not', {})
+    throw new KvError('not_supported', `riders need one-phase commit, which the store ${name} has not`, {})
   return { ...request, riders }
 }

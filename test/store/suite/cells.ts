@@ -3,7 +3,7 @@ import { MARKS_MAX } from '../../../src/limits.js'
 import type { Entry } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { Riders } from '../../../src/percolator/riders.js'
-import type { Store } from '../../../src/store/store.js'
+import type { CompleteStore } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { codeOf, del, failureOf, prewriteOf, put, text, utf8 } from '../support.js'
 import type { Contract } from './contract.js'
@@ -20,16 +20,16 @@ export function cellCases({ open, test }: Contract): void {
   async function observed() {
     const store = await open()
     const id = await store.tso(1)
-    store.cells.register({ ...OBSERVER, id })
+    store.observed.register({ ...OBSERVER, id })
     return { store, id }
   }
 
-  async function entryOf(store: Store, id: Timestamp, key: string): Promise<Entry | undefined> {
+  async function entryOf(store: CompleteStore, id: Timestamp, key: string): Promise<Entry | undefined> {
     return (await store.cells.read(id, [utf8(key)]))[0]?.entry
   }
 
   async function commitNow(
-    store: Store,
+    store: CompleteStore,
     mutations: readonly PrewriteMutation[],
     rest: Partial<PrewriteRequest> = {},
   ): Promise<Timestamp> {
@@ -120,7 +120,7 @@ export function cellCases({ open, test }: Contract): void {
     const store = await open()
     await commitNow(store, [put('doc/1')])
     const id = await store.tso(1)
-    store.cells.register({ ...OBSERVER, id })
+    store.observed.register({ ...OBSERVER, id })
     const startTs = await store.tso(1)
     await commitNow(store, [put('doc/1', 'new')])
     const riders = ack(await store.tso(1), 'doc/1', { seesFence: false })
@@ -131,10 +131,10 @@ export function cellCases({ open, test }: Contract): void {
   test('nothing is marked outside the range, nor after the observer is gone, and its records are swept', async () => {
     const { store, id } = await observed()
     const kept = await store.tso(1)
-    store.cells.register({ ...OBSERVER, name: 'kept', id: kept })
+    store.observed.register({ ...OBSERVER, name: 'kept', id: kept })
     await commitNow(store, [put('doc/1'), put('doc0'), put('doc'), put('')])
     expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(1)
-    store.cells.unregister(id)
+    store.observed.unregister(id)
     await commitNow(store, [put('doc/2')])
     expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(1)
     await store.cells.sweep()
@@ -147,7 +147,7 @@ export function cellCases({ open, test }: Contract): void {
     const { store, id } = await observed()
     const keys = Array.from({ length: 1200 }, (_, i) => put(`doc/${i}`))
     await commitNow(store, keys)
-    store.cells.unregister(id)
+    store.observed.unregister(id)
     const left = async () => (await store.cells.entries(id, { after: undefined, limit: 2000 })).length
     const abort = new AbortController()
     await store.cells.sweep({ pause: async () => abort.abort(), signal: abort.signal })
@@ -213,7 +213,7 @@ export function cellCases({ open, test }: Contract): void {
     const secondTs = await store.tso(1)
     const second = ack(secondTs, 'doc/1', { seesFence: false })
     const committed = await commitNow(store, [put('b')], { startTs: secondTs, riders: second })
-    store.cells.unregister(id)
+    store.observed.unregister(id)
     expect(await commitNow(store, [put('b')], { startTs: secondTs, riders: second })).toBe(committed)
   })
 
@@ -229,7 +229,7 @@ export function cellCases({ open, test }: Contract): void {
 
   test('a mark above the greatest depth is parked at once', async () => {
     const { store, id } = await observed()
-    store.cells.register({ ...OBSERVER, id, maxDepth: 1 })
+    store.observed.register({ ...OBSERVER, id, maxDepth: 1 })
     await commitNow(store, [put('doc/0')])
     for (const [from, to] of [
       ['doc/0', 'doc/1'],
@@ -273,7 +273,7 @@ export function cellCases({ open, test }: Contract): void {
     const told: Told = { marked: [], acknowledged: [] }
     let fence = 0
     let conflicts = 0
-    store.cells.listen({
+    store.observed.listen({
       handedOut: () => ({ fence, hasFailure: false }),
       marked: (_, key, { kind }) => told.marked.push(`${text(key)} ${kind}`),
       retried: () => {},
@@ -301,7 +301,7 @@ export function cellCases({ open, test }: Contract): void {
     const changeTs = await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     let entry: Entry = { changeTs, kind: 'put', depth: 0 }
-    store.cells.listen({
+    store.observed.listen({
       handedOut: () => ({ fence, hasFailure: false, entry }),
       marked: () => {},
       retried: () => {},
@@ -365,7 +365,7 @@ export function cellCases({ open, test }: Contract): void {
   }, async () => {
     const { store, id } = await observed()
     const observers = Math.ceil(MARKS_MAX / 1000)
-    for (let i = 1; i < observers; i++) store.cells.register({ ...OBSERVER, name: `o${i}`, id: id + i })
+    for (let i = 1; i < observers; i++) store.observed.register({ ...OBSERVER, name: `o${i}`, id: id + i })
     const mutations = Array.from({ length: 1001 }, (_, i) => put(`doc/${i}`, ''))
     expect(await codeOf(commitNow(store, mutations))).toBe('payload_too_large')
     expect(await codeOf(store.prewrite(prewriteOf(await store.tso(1), mutations)))).toBe('payload_too_large')
@@ -377,8 +377,8 @@ export function cellCases({ open, test }: Contract): void {
     const { store, id } = await observed()
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
-    store.cells.unregister(id)
-    store.cells.register({ ...OBSERVER, id: await store.tso(1) })
+    store.observed.unregister(id)
+    store.observed.register({ ...OBSERVER, id: await store.tso(1) })
     await commitNow(store, [put('doc/1')])
     const error = await failureOf(commitNow(store, [], { riders: ack(fence) }))
     expect(error.fields).toMatchObject({ reason: 'superseded', retryable: false })

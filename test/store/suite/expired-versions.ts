@@ -3,7 +3,7 @@ import type { Entry } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { ExpiryChange } from '../../../src/percolator/change.js'
 import { requireLog } from '../../../src/store/change-log.js'
-import type { Store } from '../../../src/store/store.js'
+import type { CompleteStore, Store } from '../../../src/store/store.js'
 import type { SystemWrite } from '../../../src/store/system-records.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../../src/timestamp.js'
 import { del, failureOf, prewriteOf, put, text, utf8, write } from '../support.js'
@@ -196,7 +196,7 @@ export function expiredVersionCases(contract: Contract): void {
   async function observed() {
     const store = await open()
     const id = await store.tso(1)
-    store.cells.register({ ...OBSERVER, id })
+    store.observed.register({ ...OBSERVER, id })
     const commitTs = await commitNow(store, [expiring('doc/1', id + MINUTE), expiring('other', id + MINUTE)])
     return { store, id, commitTs, at: id + MINUTE }
   }
@@ -216,7 +216,7 @@ export function expiredVersionCases(contract: Contract): void {
     version: { commitTs: 1, startTs: 0 },
   })
 
-  async function entryOf(store: Store, id: Timestamp, key: string): Promise<Entry | undefined> {
+  async function entryOf(store: CompleteStore, id: Timestamp, key: string): Promise<Entry | undefined> {
     return (await store.cells.read(id, [utf8(key)]))[0]?.entry
   }
 
@@ -226,9 +226,8 @@ export function expiredVersionCases(contract: Contract): void {
   needing('onePhaseCommit')('an expiry marks the cells of the key, with what is written beside', async () => {
     const { store, id, at } = await observed()
     const other = await store.tso(1)
-    store.cells.register({ ...OBSERVER, name: 'more', id: other })
-    expect(store.cells.oldest).toBe(id)
-    expect([store.cells.observes(utf8('doc/1')), store.cells.observes(utf8('other'))]).toEqual([true, false])
+    store.observed.register({ ...OBSERVER, name: 'more', id: other })
+    expect(store.observed.oldest).toBe(id)
     await store.cells.markExpired([expired('doc/1', at), expired('other', at)], [CURSOR])
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: at, kind: 'expired', depth: 0 })
     expect(await entryOf(store, other, 'doc/1')).toEqual({ changeTs: at, kind: 'expired', depth: 0 })
@@ -271,7 +270,7 @@ export function expiredVersionCases(contract: Contract): void {
   needing('onePhaseCommit')('a key that expired and is written without pause is acknowledged run by run', async () => {
     const store = await open()
     const id = await store.tso(1)
-    store.cells.register({ ...OBSERVER, id })
+    store.observed.register({ ...OBSERVER, id })
     let expireTs: Timestamp
     let first: Timestamp
     // The clock's next millisecond may begin in between. Then the version has expired when it is committed, and another is tried.

@@ -23,9 +23,9 @@ export function sharedCellCases({ open, test }: Contract): void {
     observer: SharedObserver
     told: Timestamp[]
   }> {
-    const store = await open()
-    const cells = store.sharedCells
-    if (cells === undefined) throw new Error('the store has no shared cells')
+    const store: Store = await open()
+    const { cells } = store
+    if (!cells.isShared) throw new Error('the store has no shared cells')
     const id = await store.tso(1)
     const observer = { id, name: 'words', range: RANGE, maxDepth: 64, sinceTs: id }
     const told: Timestamp[] = []

@@ -69,11 +69,11 @@ describe('a sound table', () => {
   })
 
   test('rows of observers and leases, which differ from those on LevelDB', async () => {
-    const { sharedCells, system } = store
+    const { cells, system } = store
     const cell = { id: 7, key: utf8('k') }
-    await sharedCells.hint(cell.id, cell.key, { commitTs: 51, depth: 0 })
-    const [hinted] = await sharedCells.hinted(cell.id, { after: undefined, limit: 1 })
-    await sharedCells.claim(cell.id, hinted ?? { ...cell, claim: undefined }, {
+    await cells.hint(cell.id, cell.key, { commitTs: 51, depth: 0 })
+    const [hinted] = await cells.hinted(cell.id, { after: undefined, limit: 1 })
+    await cells.claim(cell.id, hinted ?? { ...cell, claim: undefined }, {
       fence: 60,
       untilMs: 1000,
       worker: 'w',

@@ -3,6 +3,7 @@ import type { Database } from '../../../src/database/database.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
 import { ackKey, encodeAckTs } from '../../../src/observers/rules/codec/cell-key.js'
 import type { Notification, Registration } from '../../../src/observers/rules/observers-api.js'
+import type { SharedCells } from '../../../src/store/shared-cells.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
 import { prewriteOf, put, text, utf8 } from '../support.js'
@@ -50,6 +51,8 @@ async function ack(database: Database, ...claims: readonly Notification[]): Prom
   const { answer } = await database.transact({ checks: [], ops: [], riders: { acks }, maxRetries: 9, lockWaitMs: 1000 })
   return answer.commitTs ?? 0
 }
+
+const cellsOf = ({ store: { cells } }: Database): SharedCells => (cells.isShared ? cells : expect.fail())
 
 const keysOf = (claims: readonly Notification[]): string[] => claims.map(({ key }) => text(key))
 
@@ -112,15 +115,15 @@ test('a transaction that is rolled back leaves a hint, and nobody a run', () =>
 
 test('a hint that was renewed since it was read stays, whatever the look has found', () =>
   withTwo(async ({ one, other }) => {
-    const sharedCells = one.store.sharedCells
-    const id = one.store.cells.named('words')?.id ?? 0
+    const cells = cellsOf(one)
+    const id = one.store.observed.named('words')?.id ?? 0
     const startTs = await other.store.tso(1)
     await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
     await other.store.rollback({ keys: [utf8('doc/1')], startTs })
-    const [hinted] = (await sharedCells?.hinted(id, { after: undefined, limit: 1 })) ?? []
+    const [hinted] = await cells.hinted(id, { after: undefined, limit: 1 })
     expect(hinted?.hint).toBeDefined()
     await transact(other, putOf('doc/1'))
-    if (hinted !== undefined) await sharedCells?.forget(id, hinted)
+    if (hinted !== undefined) await cells.forget(id, hinted)
     expect(keysOf(await claim(one))).toEqual(['doc/1'])
   }))
 
@@ -166,7 +169,7 @@ test.each([
     await transact(one, putOf('doc/1'))
     const [claimed] = await one.observers.claim('words', { worker: 'w', waitMs: 1000, leaseMs: 1000 })
     const { key, fence } = claimed as Notification
-    const ack = ackKey({ id: one.store.cells.named('words')?.id ?? 0, key })
+    const ack = ackKey({ id: one.store.observed.named('words')?.id ?? 0, key })
     const mutations = keysWith(ack).map((key) => ({ op: 'put', key, value: encodeAckTs(fence) }) as const)
     await store.prewrite(prewriteOf(await store.tso(1), mutations, { lockTtl: 1000 }))
     const again = await one.observers.claim('words', { worker: 'w', waitMs: 6000 })
@@ -291,10 +294,10 @@ test('a failure that was written late, of a cell that a run has covered, goes wi
     const { one, other } = two
     const commitTs = await transact(one, putOf('doc/1'))
     await ack(one, ...(await claim(one)))
-    const id = one.store.cells.named('words')?.id ?? 0
+    const id = one.store.observed.named('words')?.id ?? 0
     const change = { changeTs: commitTs, kind: 'put', depth: 0 } as const
     const late = { ...change, attempts: 1, error: 'it has failed', parkedTs: commitTs, notBeforeMs: 0 }
-    await one.store.sharedCells?.replaceFailure(id, { key: utf8('doc/1'), failure: undefined }, late)
+    await cellsOf(one).replaceFailure(id, { key: utf8('doc/1'), failure: undefined }, late)
     expect((await other.observers.parked('words', { limit: 10 })).parked).toEqual([])
     expect(await other.observers.retry('words')).toBe(1)
     expect(await other.observers.retry('words')).toBe(0)
@@ -362,9 +365,9 @@ test('a version that expires is a change, told after a run has covered its put',
   }))
 
 test('an expiry that one server leaves for later, while another one hints at it, is hinted at again', () =>
-  withTwo(async ({ table, one: { store } }) => {
-    const cells = store.sharedCells ?? expect.fail()
-    const id = store.cells.named('words')?.id ?? 0
+  withTwo(async ({ table, one }) => {
+    const cells = cellsOf(one)
+    const id = one.store.observed.named('words')?.id ?? 0
     const later = () => cells.hintAt(id, utf8('doc/1'), 10)
     await later()
     const hint = table.put.bind(table)

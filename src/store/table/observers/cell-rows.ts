@@ -47,6 +47,7 @@ const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
 /** The cells of observers: docs and layout are in README.md. */
 export class CellRows implements SharedCells {
+  readonly isShared = true
   readonly #table: Table
   readonly #source: TimestampSource
   readonly #observed: Observed

@@ -56,7 +56,7 @@ interface Plan<T> {
 }
 
 /**
- * Rows on Bigtable. A change reads rows, decides, and writes each row if it is still as it was read. There is no moment at
+ * Rows of the table. A change reads rows, decides, and writes each row if it is still as it was read. There is no moment at
  * which all rows of a change are written, so the row of the primary goes first wherever a transaction ends.
  */
 export class TableRows implements RowAccess {
@@ -156,8 +156,6 @@ export class TableRows implements RowAccess {
   }
 
   update<T>(change: Change<T>): Promise<T> {
-    if (change.preparation !== undefined)
-      throw new KvError('invalid_argument', 'riders need one-phase commit, which Bigtable has not', { field: 'riders' })
     if (change.isExclusive) return this.#update(change)
     return this.latches.hold(change.keys.map(keyText), () => this.#update(change))
   }

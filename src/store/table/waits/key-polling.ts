@@ -65,7 +65,7 @@ export class KeyPolling {
       for (const key of some) {
         const text = keyText(key)
         const before = known.get(text)
-        // Bigtable is away: the next look tells.
+        // The engine is away: the next look tells.
         const now = revisions === undefined ? before : (revisions.get(keyText(rowKeyOf(key))) ?? ABSENT)
         if (now === undefined) continue
         seen.set(text, now)
@@ -84,7 +84,7 @@ export class KeyPolling {
     }
   }
 
-  /** By the text of the row's key. @returns undefined when Bigtable does not answer. */
+  /** By the text of the row's key. @returns undefined when the engine does not answer. */
   async #revisionsOf(keys: readonly Uint8Array[]): Promise<ReadonlyMap<string, string> | undefined> {
     try {
       const rows = await this.#table.rows({ keys: keys.map(rowKeyOf), columns: [LOCK_COLUMN, REVISION_COLUMN] })

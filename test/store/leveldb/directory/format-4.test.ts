@@ -56,7 +56,7 @@ async function expectAsItWas(directory: string): Promise<void> {
   expect([...(await store.system.list('pin/')).keys()]).toEqual(['pin/LKI94yO97e33-iNT'])
 
   const id = await store.tso(1)
-  store.cells.register({ id, name: 'fruit', range: {}, maxDepth: 0 })
+  store.observed.register({ id, name: 'fruit', range: {}, maxDepth: 0 })
   const { onePcCommitTs } = await store.prewrite(
     prewriteOf(await store.tso(1), [put('apple', 'brown')], { tryOnePc: true }),
   )

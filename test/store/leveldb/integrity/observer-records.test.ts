@@ -35,7 +35,7 @@ async function withEngine<T>(directory: string, body: (engine: Engine) => Promis
 async function observed(): Promise<string> {
   const directory = await stores.directory()
   const store = await stores.open({ directory, now: () => START_MS })
-  for (const observer of [WORDS, COUNTS]) store.cells.register(observer)
+  for (const observer of [WORDS, COUNTS]) store.observed.register(observer)
   await store.system.write([
     { name: 'observer/words', value: registrationOf(WORDS.id) },
     { name: 'observer/counts', value: registrationOf(COUNTS.id) },

@@ -10,7 +10,7 @@ import { reservedKey } from '../../../../src/percolator/codec/reserved-key.js'
 import { CELL_KINDS } from '../../../../src/store/cell-names.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
 import { openLevelDbStore } from '../../../../src/store/leveldb/leveldb-store.js'
-import type { Store } from '../../../../src/store/store.js'
+import type { CompleteStore, Store } from '../../../../src/store/store.js'
 import type { SystemName } from '../../../../src/store/system-records.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../../src/timestamp.js'
 import { commitOptionsOf } from '../../../../src/txn/commit-options.js'
@@ -142,7 +142,7 @@ export async function writeRandomDatabase(
   return { model, presents }
 }
 
-async function step(store: Store, model: Model, random: Random, keys: readonly string[]): Promise<void> {
+async function step(store: CompleteStore, model: Model, random: Random, keys: readonly string[]): Promise<void> {
   const chosen = random.shuffled(keys).slice(0, 1 + random.below(8))
   const startTs = await store.tso(1)
   const valueFor = (key: string): string => {
@@ -259,7 +259,7 @@ const OBSERVERS = [
 ]
 
 async function registerObservers(store: Store): Promise<void> {
-  for (const observer of OBSERVERS) store.cells.register(observer)
+  for (const observer of OBSERVERS) store.observed.register(observer)
   const records = OBSERVERS.map(({ id, name }) => ({ name: nameOfObserver(name), value: packRecord([id, id, 0]) }))
   await store.system.write(records)
 }
@@ -267,7 +267,7 @@ async function registerObservers(store: Store): Promise<void> {
 const nameOfObserver = (name: string): SystemName => `observer/${name}`
 
 /** Some cells are acknowledged, and some runs fail. */
-async function runObservers(store: Store, random: Random): Promise<void> {
+async function runObservers(store: CompleteStore, random: Random): Promise<void> {
   const { id, name } = random.pick(OBSERVERS)
   const dirty = random.shuffled(await store.cells.entries(id, { after: undefined, limit: 50 })).slice(0, 5)
   if (dirty.length === 0) return
