@@ -9,7 +9,7 @@ import { markCell } from '../observers/rules/mark.js'
 import type { Observer } from '../observers/rules/observer.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { Mutation } from '../percolator/row.js'
-import { isData, type WriteRecord } from '../percolator/write.js'
+import { isData } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 import { type CellKind, cellName } from './cell-names.js'
 import type { CellListener, HandedOut } from './cells.js'
@@ -23,13 +23,20 @@ export interface CellEffect {
   readonly acknowledged?: { readonly entry: Entry | undefined }
 }
 
+/** A cell that a transaction notifies. */
+export interface Notified {
+  readonly observer: Observer
+  readonly key: Uint8Array
+}
+
 /** The effects of a transaction's riders, which decide about its marks too. */
 export interface Ridden {
   readonly effects: readonly CellEffect[]
-  /** Depth of the marks of this transaction. */
-  readonly depth: number
+  readonly notified?: { readonly cells: readonly Notified[]; readonly commitTs: Timestamp } | undefined
+  /** Depth of the marks of this transaction. Default: 0. */
+  readonly depth?: number | undefined
   /** Names of the entries that it acknowledges: its own writes do not mark these cells. */
-  readonly acknowledged: ReadonlySet<string>
+  readonly acknowledged?: ReadonlySet<string> | undefined
   /** As the transaction leaves them. */
   readonly consumers?: readonly Consumer[] | undefined
 }
@@ -45,23 +52,15 @@ export interface MarkContext {
   readonly present: ((id: Timestamp, key: Uint8Array) => Entry | undefined) | undefined
 }
 
-interface Registered extends Observer {
-  /** Bounds of the range, as `keyText`. */
-  readonly from: string
-  readonly to: string | undefined
-}
-
 /** The registered observers of a store: decides which commits mark which cells, and tells the listener. */
 export class Observed {
-  readonly #index = new RangeIndex<Registered>()
-  readonly #byId = new Map<Timestamp, Registered>()
-  readonly #byName = new Map<string, Registered>()
+  readonly #index = new RangeIndex<Observer>()
+  readonly #byId = new Map<Timestamp, Observer>()
+  readonly #byName = new Map<string, Observer>()
   #listener: CellListener | undefined
 
   /** From this turn of the event loop on, every commit in the range marks. Replaces an observer with the same id. */
-  register(given: Observer): void {
-    const { start, end } = given.range
-    const observer = { ...given, from: start === undefined ? '' : keyText(start), to: end && keyText(end) }
+  register(observer: Observer): void {
     this.unregister(observer.id)
     this.#index.add(observer.range, observer)
     this.#byId.set(observer.id, observer)
@@ -82,20 +81,8 @@ export class Observed {
     return this.#byName.get(name)
   }
 
-  /** Whether the key is in the range of a registered observer. */
-  isObserved(id: Timestamp, key: Uint8Array): boolean {
-    const observer = this.#byId.get(id)
-    const text = keyText(key)
-    return observer !== undefined && text >= observer.from && (observer.to === undefined || text < observer.to)
-  }
-
-  /** Those of the ranges that contain the key. */
+  /** Those of the ranges that contain the key. Nobody observes the rows of the server. */
   at(key: Uint8Array): readonly Observer[] {
-    return this.#at(key)
-  }
-
-  /** Nobody observes the rows of the server. */
-  #at(key: Uint8Array): readonly Registered[] {
     return isReserved(key) ? NOBODY : this.#index.at(keyText(key))
   }
 
@@ -131,7 +118,7 @@ export class Observed {
   mayMark(mutations: readonly Mutation[]): boolean {
     if (this.#byId.size === 0) return false
     if (mutations.length > MUTATIONS_NOW_MAX) return true
-    return mutations.some(({ key }) => this.#at(key).length > 0)
+    return mutations.some(({ key }) => this.at(key).length > 0)
   }
 
   /**
@@ -142,24 +129,37 @@ export class Observed {
    */
   *effectsOf(mutations: readonly Mutation[], context: MarkContext, effects: CellEffect[]): Generator<void, void, void> {
     const { ridden, present, isOnePc } = context
-    if (ridden !== undefined) for (const effect of ridden.effects) effects.push(effect)
-    if (this.#byId.size === 0) return
+    const { acknowledged, notified, depth = 0 } = ridden ?? {}
+    for (const effect of ridden?.effects ?? []) effects.push(effect)
     // A look-up may read from disk.
     const each = present === undefined ? SLICE_ITEMS : LOOK_UPS_PER_SLICE
-    let marks = 0
     let left = each
+    const mark = (observer: Observer, key: Uint8Array, entry: Entry): void => {
+      const { id } = observer
+      effects.push({ id, change: markedChange(observer, key, entry, present?.(id, key)) })
+    }
+    const { cells = NO_CELLS, commitTs: changeTs = 0 } = notified ?? {}
+    for (const { observer, key } of cells) {
+      mark(observer, key, { changeTs, kind: 'notified', depth })
+      if (--left > 0) continue
+      yield
+      left = each
+    }
+    if (this.#byId.size === 0) return
+    let marks = 0
     for (const mutation of mutations) {
       const { type, key } = mutation
       const isCommit = type === 'put-write' && !mutation.isFlag && isData(mutation.write)
       if (!isCommit && type !== 'put-lock') continue
-      const observers = this.#at(key)
+      const observers = this.at(key)
       marks += observers.length
       if (marks > MARKS_MAX && (isOnePc || !isCommit)) throw tooManyMarks()
       left -= 1 + observers.length
       if (isCommit)
         for (const observer of observers) {
-          if (ridden?.acknowledged.has(cellName('notify', observer.id, key))) continue
-          effects.push(markOf(observer, key, mutation.write, ridden?.depth ?? 0, present?.(observer.id, key)))
+          if (acknowledged?.has(cellName('notify', observer.id, key))) continue
+          const { commitTs, type } = mutation.write
+          mark(observer, key, { changeTs: commitTs, kind: type === 'delete' ? 'delete' : 'put', depth })
         }
       if (left > 0) continue
       yield
@@ -183,7 +183,8 @@ export class Observed {
   }
 }
 
-const NOBODY: readonly Registered[] = []
+const NOBODY: readonly Observer[] = []
+const NO_CELLS: readonly Notified[] = []
 const LOOK_UPS_PER_SLICE = 32
 /** More of them are looked up in slices. */
 const MUTATIONS_NOW_MAX = 64
@@ -191,17 +192,6 @@ const MUTATIONS_NOW_MAX = 64
 export function tooManyMarks(): KvError<'payload_too_large'> {
   const detail = `the keys and the observers of their ranges would make over ${MARKS_MAX} marks in one transaction`
   return new KvError('payload_too_large', detail, { limit: MARKS_MAX })
-}
-
-function markOf(
-  observer: Observer,
-  key: Uint8Array,
-  { commitTs, type }: WriteRecord,
-  depth: number,
-  present: Entry | undefined,
-): CellEffect {
-  const kind = type === 'delete' ? 'delete' : 'put'
-  return { id: observer.id, change: markedChange(observer, key, { changeTs: commitTs, kind, depth }, present) }
 }
 
 /** The change that a mark makes to its cell. */

@@ -327,7 +327,7 @@ const MUTANTS = [
   [
     'a commit of two phases marks without a look at the entry',
     'store/leveldb/rows/row-store',
-    'onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow',
+    'isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow',
     'undefined',
   ],
   ['a parked change may be hidden', 'observers/rules/codec/cell', 'if (failure === undefined)', 'if (true)'],
@@ -335,7 +335,7 @@ const MUTANTS = [
   [
     'what a run writes marks the cell that it acknowledges',
     'store/observed',
-    "ridden?.acknowledged.has(cellName('notify', observer.id, key))",
+    "acknowledged?.has(cellName('notify', observer.id, key))",
     'false',
   ],
   [
@@ -360,8 +360,8 @@ const MUTANTS = [
   [
     'a one-shot has seen its start_ts',
     'store/calls/riders',
-    'const seen = seesFence ? rider.fence : request.startTs;',
-    'const seen = request.startTs;',
+    'const seen = seesFence ? fence : this.#request.startTs;',
+    'const seen = this.#request.startTs;',
   ],
   [
     'acknowledgements are collected above the safe point',

@@ -5,7 +5,7 @@ import type { ExpiryChange } from '../../percolator/change.js'
 import type { Timestamp } from '../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
 import type { CellDecision, CellPage, Cells } from '../cells.js'
-import { type CellEffect, markedChange, type Ridden } from '../observed.js'
+import { type CellEffect, markedChange } from '../observed.js'
 import type { Pace } from '../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../system-records.js'
 import type { RowAccess } from './row-access.js'
@@ -16,8 +16,6 @@ const CELLS_AT_A_TIME = 256
 const EXPIRED_AT_A_TIME = 512
 /** Records of unregistered observers that one write removes. */
 const SWEPT_AT_A_TIME = 512
-
-const NO_CELL_IS_ACKNOWLEDGED: ReadonlySet<string> = new Set()
 
 /** The cells of a store, by its system records. */
 export class CellCalls implements Cells {
@@ -85,17 +83,10 @@ export class CellCalls implements Cells {
           cells = await this.read(id, keys)
           ts = await this.#rows.nextTs()
         },
-        now: () => false,
       },
       decide: () => {
         const { value, changes, beside } = decide(cells, ts)
-        return {
-          ok: true,
-          value,
-          mutations: [],
-          beside,
-          ridden: changes.length === 0 ? undefined : riddenBy(id, cells, changes),
-        }
+        return { ok: true, value, mutations: [], beside, ridden: { effects: effectsOf(id, cells, changes) } }
       },
     })
   }
@@ -126,7 +117,6 @@ export class CellCalls implements Cells {
             cells.flatMap(({ id, key }) => CELL_KINDS.map((kind) => cellName(kind, id, key))),
           )
         },
-        now: () => false,
       },
       decide: () => {
         const effects = cells.flatMap((cell, i): CellEffect[] => {
@@ -134,8 +124,7 @@ export class CellCalls implements Cells {
           const change = this.#expiredChange(cell, decodeUncovered(entry, failure), ack && decodeAck(ack))
           return change === undefined ? [] : [{ id: cell.id, change }]
         })
-        const ridden = { effects, depth: 0, acknowledged: NO_CELL_IS_ACKNOWLEDGED }
-        return { ok: true, value: undefined, mutations: [], beside, ridden: effects.length === 0 ? undefined : ridden }
+        return { ok: true, value: undefined, mutations: [], beside, ridden: { effects } }
       },
     })
   }
@@ -182,12 +171,9 @@ interface ExpiredCell {
   readonly commitTs: Timestamp
 }
 
-function riddenBy(id: Timestamp, cells: readonly Cell[], changes: readonly CellChange[]): Ridden {
+function effectsOf(id: Timestamp, cells: readonly Cell[], changes: readonly CellChange[]): CellEffect[] {
   const present = new Map(cells.map(({ key, entry }) => [keyText(key), entry]))
-  const effects = changes.map((change): CellEffect => {
-    return { id, change: atLeastAsNew(change, present.get(keyText(change.key))) }
-  })
-  return { effects, depth: 0, acknowledged: NO_CELL_IS_ACKNOWLEDGED }
+  return changes.map((change) => ({ id, change: atLeastAsNew(change, present.get(keyText(change.key))) }))
 }
 
 /** A transaction may have committed above the timestamp of a notification. */

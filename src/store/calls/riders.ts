@@ -2,13 +2,13 @@ import { keyText } from '../../bytes/key-text.js'
 import { advancePosition } from '../../changes/rules/advance-position.js'
 import { decodeConsumer } from '../../changes/rules/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from '../../changes/rules/consumer.js'
-import { invalid, isKvError, type KvError } from '../../errors/kv-error.js'
+import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { type FailedLeaseCheck, leaseLost } from '../../leases/rules/lease.js'
 import { acknowledge } from '../../observers/rules/acknowledge.js'
 import type { Ack, Entry } from '../../observers/rules/cell.js'
-import { decodeAck, decodeEntry, decodeUncovered } from '../../observers/rules/codec/cell.js'
-import { noSuchObserver, type Observer } from '../../observers/rules/observer.js'
+import { decodeAck, decodeEntry } from '../../observers/rules/codec/cell.js'
+import { noSuchObserver, type Observer, requireInRange } from '../../observers/rules/observer.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import { withEntries, writeConflict } from '../../percolator/errors.js'
 import type { AckRider, LeaseRider, PositionRider, Riders } from '../../percolator/riders.js'
@@ -16,7 +16,7 @@ import { expiryTs, hasExpired, isData } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 import { cellName } from '../cell-names.js'
 import { nameOfConsumer } from '../consumers.js'
-import { type CellEffect, markedChange, type Ridden } from '../observed.js'
+import type { CellEffect, Notified, Ridden } from '../observed.js'
 import { claimOf, type SystemName } from '../system-records.js'
 import type { Preparation, RowAccess } from './row-access.js'
 
@@ -37,12 +37,6 @@ interface PositionToMake {
   consumer: Consumer | undefined
 }
 
-interface NotifyToMake {
-  readonly key: Uint8Array
-  readonly observer: Observer
-  entry: Entry | undefined
-}
-
 export type RidersDecision =
   /** A transaction of riders alone has committed before. */
   { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
@@ -55,7 +49,8 @@ export class PrewriteRiders implements Preparation {
   readonly #rows: RowAccess
   readonly #request: PrewriteRequest
   readonly #acks: AckToMake[] = []
-  readonly #notify: NotifyToMake[] = []
+  #unclaimed: readonly AckToMake[] = []
+  readonly #notify: Notified[] = []
   readonly #positions: PositionToMake[] = []
   readonly #leases: readonly LeaseRider[]
   #refusal: KvError | undefined
@@ -66,55 +61,56 @@ export class PrewriteRiders implements Preparation {
   constructor(rows: RowAccess, request: PrewriteRequest, riders: Riders) {
     this.#rows = rows
     this.#request = request
-    const { acks = [], notify = [], positions = [], leases = [], seesFence } = riders
+    const { acks = [], notify = [], positions = [], leases = [] } = riders
     this.#leases = leases
     if (!request.tryOnePc || request.maxCommitTs)
       throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
     if (request.mutations.length + acks.length + notify.length + positions.length === 0)
       throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement, a notification or a position')
-    const cells = new Set<string>()
-    for (const rider of acks) {
-      const observer = this.#observerOf(rider.observer, rider.key)
-      if (observer === undefined) continue
-      const name = cellName('notify', observer.id, rider.key)
-      if (cells.has(name))
-        this.#refuse(invalid('riders', `${rider.observer}: ${printKey(rider.key)} is acknowledged twice`))
-      cells.add(name)
-      if (rider.fence > rows.lastTs) this.#refuse(invalid('riders', `the fence ${rider.fence} is in the future`))
-      const seen = seesFence ? rider.fence : request.startTs
-      this.#acks.push({ rider, observer, name, seen, entry: undefined, ack: undefined, newestSeen: 0 })
-    }
-    for (const { observer: name, keys } of notify)
-      for (const key of keys) {
-        const observer = this.#observerOf(name, key)
-        if (observer !== undefined) this.#notify.push({ key, observer, entry: undefined })
-      }
-    for (const rider of positions) {
-      this.#requireSound(rider)
-      this.#positions.push({ rider, consumer: undefined })
+    try {
+      this.#take(riders)
+    } catch (error) {
+      if (!(error instanceof KvError)) throw error
+      this.#refusal = error
     }
     this.latches = this.#latches()
   }
 
+  /** @throws KvError `invalid_argument`, `not_found` */
+  #take({ acks = [], notify = [], positions = [], seesFence }: Riders): void {
+    const cells = new Set<string>()
+    for (const rider of acks) {
+      const { key, fence } = rider
+      const observer = this.#observerOf(rider.observer, key)
+      const name = cellName('notify', observer.id, key)
+      if (cells.has(name)) throw invalid('riders', `${rider.observer}: ${printKey(key)} is acknowledged twice`)
+      cells.add(name)
+      if (fence > this.#rows.lastTs) throw invalid('riders', `the fence ${fence} is in the future`)
+      const seen = seesFence ? fence : this.#request.startTs
+      this.#acks.push({ rider, observer, name, seen, entry: undefined, ack: undefined, newestSeen: 0 })
+    }
+    for (const { observer, keys } of notify)
+      for (const key of keys) this.#notify.push({ key, observer: this.#observerOf(observer, key) })
+    for (const rider of positions) {
+      this.#requireSound(rider)
+      this.#positions.push({ rider, consumer: undefined })
+    }
+  }
+
   #requireSound({ consumer, from, ts }: PositionRider): void {
     if (this.#positions.some(({ rider }) => rider.consumer === consumer))
-      this.#refuse(invalid('riders', `the consumer ${consumer} is acknowledged twice`))
-    else if (from > ts) this.#refuse(invalid('riders', `${consumer}: from ${from} is above ts ${ts}`))
+      throw invalid('riders', `the consumer ${consumer} is acknowledged twice`)
+    if (from > ts) throw invalid('riders', `${consumer}: from ${from} is above ts ${ts}`)
     // Not everything at or below a timestamp above resolved_ts has been committed. A position may be there by a reset.
-    else if (ts > from && ts > this.#rows.resolvedTs && ts > this.#rows.resolve())
-      this.#refuse(invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`))
+    if (ts > from && ts > this.#rows.resolvedTs && ts > this.#rows.resolve())
+      throw invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`)
   }
 
-  #observerOf(name: string, key: Uint8Array): Observer | undefined {
+  #observerOf(name: string, key: Uint8Array): Observer {
     const observer = this.#rows.observed.named(name)
-    if (observer === undefined) this.#refuse(noSuchObserver(name))
-    else if (!this.#rows.observed.isObserved(observer.id, key))
-      this.#refuse(invalid('riders', `the key ${printKey(key)} is outside the range of the observer ${name}`))
+    if (observer === undefined) throw noSuchObserver(name)
+    requireInRange(observer, key, () => 'riders')
     return observer
-  }
-
-  #refuse(error: KvError): void {
-    this.#refusal ??= error
   }
 
   /**
@@ -137,60 +133,44 @@ export class PrewriteRiders implements Preparation {
   // ---- Reading
 
   now(): boolean {
-    const { records } = this.#rows
-    let looks = this.#isNewest ? 0 : this.#notify.length
-    for (const one of this.#acks) {
-      if (this.#isClaimed(one)) continue
-      if (++looks > CELLS_NOW_MAX) return false
-      const entry = records.now(one.name)
-      if (entry === null) return false
-      const ack = records.now(cellName('ack', one.observer.id, one.rider.key))
-      if (ack === null) return false
-      this.#found(one, entry, ack)
-      if (one.entry !== undefined && one.entry.changeTs > one.seen) return false // The history has to be read.
+    const names = this.#names()
+    if (names.length + this.#notify.length > RECORDS_NOW_MAX) return false
+    const values: (Uint8Array | undefined)[] = []
+    for (const name of names) {
+      const value = this.#rows.records.now(name)
+      if (value === null) return false
+      values.push(value)
     }
-    looks += this.#positions.length
-    if (looks > CELLS_NOW_MAX) return false
-    for (const one of this.#positions) {
-      const record = records.now(nameOfConsumer(one.rider.consumer))
-      if (record === null) return false
-      this.#foundConsumer(one, record)
-    }
-    if (this.#isNewest) return true
-    for (const one of this.#notify) {
-      const entry = records.now(nameOfEntry(one.observer, one.key))
-      const failure = records.now(cellName('failure', one.observer.id, one.key))
-      if (entry === null || failure === null) return false
-      one.entry = decodeUncovered(entry, failure)
-    }
-    return true
+    this.#found(values)
+    return !this.#acks.some(isHidden)
   }
 
   async inTurns(): Promise<void> {
-    if (this.now()) return
-    const { records } = this.#rows
-    const names: SystemName[] = []
-    for (const { observer, rider, name } of this.#acks) names.push(name, cellName('ack', observer.id, rider.key))
-    if (!this.#isNewest)
-      for (const { observer, key } of this.#notify)
-        names.push(nameOfEntry(observer, key), cellName('failure', observer.id, key))
-    const positionsAt = names.length
-    for (const { rider } of this.#positions) names.push(nameOfConsumer(rider.consumer))
-    const values = await records.many(names)
-    this.#positions.forEach((one, i) => {
-      this.#foundConsumer(one, values[positionsAt + i])
-    })
-    this.#acks.forEach((one, i) => {
-      this.#found(one, values[2 * i], values[2 * i + 1])
-    })
-    if (!this.#isNewest)
-      this.#notify.forEach((one, i) => {
-        const at = 2 * (this.#acks.length + i)
-        one.entry = decodeUncovered(values[at], values[at + 1])
-      })
-    for (const one of this.#acks)
-      if (one.entry !== undefined && one.entry.changeTs > one.seen)
-        one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
+    this.#found(await this.#rows.records.many(this.#names()))
+    for (const one of this.#acks) if (isHidden(one)) one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
+  }
+
+  /** Of the records that the decision needs. */
+  #names(): SystemName[] {
+    this.#unclaimed = this.#acks.filter((one) => !this.#isClaimed(one))
+    return [
+      ...this.#unclaimed.flatMap(({ name, observer, rider }) => [name, cellName('ack', observer.id, rider.key)]),
+      ...this.#positions.map(({ rider }) => nameOfConsumer(rider.consumer)),
+    ]
+  }
+
+  /** @param values of `#names`. */
+  #found(values: readonly (Uint8Array | undefined)[]): void {
+    let at = 0
+    for (const one of this.#unclaimed) {
+      const [entry, ack] = [values[at++], values[at++]]
+      one.entry = entry && decodeEntry(entry)
+      one.ack = ack && decodeAck(ack)
+    }
+    for (const one of this.#positions) {
+      const record = values[at++]
+      one.consumer = record && decodeConsumer(one.rider.consumer, record)
+    }
   }
 
   /**
@@ -206,29 +186,12 @@ export class PrewriteRiders implements Preparation {
     return true
   }
 
-  #found(one: AckToMake, entry: Uint8Array | undefined, ack: Uint8Array | undefined): void {
-    one.entry = entry && decodeEntry(entry)
-    one.ack = ack && decodeAck(ack)
-  }
-
-  #foundConsumer(one: PositionToMake, record: Uint8Array | undefined): void {
-    const { consumer } = one.rider
-    if (record === undefined) this.#refuse(noSuchConsumer(consumer))
-    else one.consumer = decodeConsumer(consumer, record)
-  }
-
   /** Of the newest Put, Delete or expiry at or below `ts`; 0: none. */
   async #newestAt(key: Uint8Array, ts: Timestamp): Promise<Timestamp> {
     const writes = await this.#rows.historyOf(key, ts + 1, 'data')
     const newest = writes.find((write) => write.commitTs <= ts && isData(write))
     if (newest === undefined) return 0
     return hasExpired(newest.expireTs, ts) ? expiryTs(newest) : newest.commitTs
-  }
-
-  /** The commit_ts will be above every timestamp handed out, and so above every entry. */
-  get #isNewest(): boolean {
-    // No conflict of rows keeps a notification below a version that a client has committed ahead of the clock.
-    return isNewestCommit(this.#request) && !this.#rows.isWrittenAhead
   }
 
   // ---- Decision
@@ -288,14 +251,11 @@ export class PrewriteRiders implements Preparation {
       else if (!hasWrites) return outcome
       else throw this.#usedStartTs(primary, outcome.commitTs)
     }
-    for (const { key, observer, entry } of this.#notify) {
-      const mark = { changeTs: commitTs, kind: 'notified', depth } as const
-      effects.push({ id: observer.id, change: markedChange(observer, key, mark, entry) })
-    }
+    const notified = this.#notify.length > 0 ? { cells: this.#notify, commitTs } : undefined
     // After the others, which recognize a repeat of a transaction that has committed.
     const lost = leases.lost(this.#leases)
     if (lost.length > 0) throw this.#lostLeases(lost)
-    return { kind: 'ridden', ridden: { effects, depth, acknowledged, consumers } }
+    return { kind: 'ridden', ridden: { effects, notified, depth, acknowledged, consumers } }
   }
 
   /** Only the problem of a prewrite has entries. Leases with an index are checks of a transaction. */
@@ -311,17 +271,10 @@ export class PrewriteRiders implements Preparation {
   }
 }
 
-/** Cells that are looked up in one turn of the event loop. */
-const CELLS_NOW_MAX = 64
+/** Records that are looked up in one turn of the event loop. */
+const RECORDS_NOW_MAX = 128
 
-/**
- * Whether a 1PC commit is above every change and every notification of its keys, so that its marks need not read the entries:
- * it is above every timestamp handed out, and its keys had no version above its start_ts.
- */
-export function isNewestCommit({ linearizable, skipConstraintCheck }: PrewriteRequest): boolean {
-  return linearizable === true && skipConstraintCheck !== true
-}
-
-function nameOfEntry(observer: Observer, key: Uint8Array): SystemName {
-  return cellName('notify', observer.id, key)
+/** A newer change has replaced the entry of what the run has seen. */
+function isHidden({ entry, seen }: AckToMake): boolean {
+  return entry !== undefined && entry.changeTs > seen
 }

@@ -124,8 +124,8 @@ export interface Change<T> {
 
 export interface Preparation {
   inTurns(): Promise<void>
-  /** The same in this turn of the event loop. @returns false when anything has to be waited for. */
-  now(): boolean
+  /** The same in this turn of the event loop. @returns false when anything has to be waited for, as always where it is absent. */
+  now?(): boolean
 }
 
 export type Decision<T> = Extract<Outcome<T>, { ok: false }> | Decided<T>

@@ -10,6 +10,7 @@ import type { Entry } from '../../../observers/rules/cell.js'
 import { decodeEntry, decodeUncovered } from '../../../observers/rules/codec/cell.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import type { PrewriteRequest } from '../../../percolator/api.js'
 import type { LoggedChange, RangeChange } from '../../../percolator/change.js'
 import { decodeWrite } from '../../../percolator/codec/write.js'
 import { committedChange } from '../../../percolator/committed-change.js'
@@ -19,7 +20,6 @@ import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
-import { isNewestCommit } from '../../calls/riders.js'
 import type { DepthOf, RecordReads, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
 import { ConsumerMoves, consumerWrite } from '../../consumers.js'
@@ -254,7 +254,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     if (!this.health.isWritable || this.health.restoring !== undefined) return false
     if (readTs !== undefined && readTs > this.lastTs) return false
     if (readTs !== undefined) this.raiseMaxTs(readTs)
-    if (preparation?.now() === false) return false
+    if (preparation !== undefined && !preparation.now?.()) return false
     this.ages.noticeJumps()
     const rows: RowView[] = []
     for (let i = 0; i < keys.length; i++) {
@@ -470,7 +470,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     for (const write of beside) ops.push(systemOp(write))
     for (const consumer of ridden?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
     if (effects === undefined) return ops
-    const present = onePc !== undefined && isNewestCommit(onePc) ? undefined : this.#entryNow
+    // No conflict of rows keeps a notification below a version that a client has committed ahead of the clock.
+    const isAnyAhead = ridden?.notified !== undefined && this.isWrittenAhead
+    const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow
     yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
     for (const effect of effects) {
       if (++count % SLICE_ITEMS === 0) yield
@@ -605,6 +607,14 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       return found
     })
   }
+}
+
+/**
+ * Whether a commit is above every change and every notification of its keys, so that its marks need not read the entries: it commits in one
+ * phase, above every timestamp handed out, and its keys had no version above its start_ts.
+ */
+function isNewestCommit(onePc: PrewriteRequest | undefined): boolean {
+  return onePc?.linearizable === true && onePc.skipConstraintCheck !== true
 }
 
 type Done<T> = (error: unknown, value: T | undefined) => void
