@@ -84,15 +84,26 @@ export interface ScanAnswer extends PairsAnswer {
   readonly isCut?: boolean
 }
 
-export interface ScanRequest extends KeyRange {
+export type ScanRequest = ScanOptions & (UsersRange | ServersRange)
+
+interface UsersRange extends KeyRange {
+  readonly isOfServer?: false | undefined
+}
+
+/** In process only: a range of reserved keys. Other ranges have none of them. */
+interface ServersRange {
+  readonly isOfServer: true
+  readonly start: Uint8Array
+  readonly end: Uint8Array
+}
+
+interface ScanOptions {
   readonly limit: number
   readonly ts: Timestamp
   readonly reverse?: boolean | undefined
   readonly keyOnly?: boolean | undefined
   /** In process only: end with the pair that reaches this many bytes of keys and values. */
   readonly bytesMax?: number | undefined
-  /** In process only: a range of reserved keys. Other ranges have none of them. */
-  readonly isOfServer?: boolean | undefined
 }
 
 /** A request that may touch a transaction's locks. */

@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
 import { keyText } from '../../../src/bytes/key-text.js'
+import type { ScanRequest } from '../../../src/percolator/api.js'
 import { reservedKey, reservedName } from '../../../src/percolator/codec/reserved-key.js'
 import { claimOf, type SystemName, type SystemWrite } from '../../../src/store/system-records.js'
 import { codeOf, prewriteOf, put, text, turn, utf8, watch } from '../support.js'
@@ -88,6 +89,9 @@ export function recordCases(contract: Contract): void {
     ])
     expect(await scanned({ limit: 1 })).toEqual([['a/1', undefined]])
     expect((await store.scan({ limit: 10, ts: await store.tso(1), keyOnly: true })).pairs).toHaveLength(1)
+    // @ts-expect-error An open range would be one of users.
+    const endless: ScanRequest = { ...range, end: undefined, isOfServer: true, ts: 1 }
+    expect(endless.end).toBeUndefined()
     const found = await store.batchGet({ keys: [...keys, utf8('absent')], ts: await store.tso(1), keyOnly: true })
     expect(found.pairs.map(({ value }) => value)).toEqual([undefined, undefined, undefined, undefined])
     // A lock stands in the way of the one range alone.

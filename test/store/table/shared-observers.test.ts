@@ -7,7 +7,8 @@ import type { SharedCells } from '../../../src/store/shared-cells.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
 import { prewriteOf, put, text, utf8 } from '../support.js'
-import { MemoryTable } from './memory-table.js'
+import { type Fate, MemoryTable } from './memory-table.js'
+import { openTableStore } from './open-table-store.js'
 import { inLeaps, severalDatabases } from './several-databases.js'
 
 const SERVER_ROWS = { start: Buffer.from('\0\0'), end: Buffer.from('\0\x01') }
@@ -127,16 +128,33 @@ test('a hint that was renewed since it was read stays, whatever the look has fou
     expect(keysOf(await claim(one))).toEqual(['doc/1'])
   }))
 
+test('a late copy of an older hint does not land over a newer one', async () => {
+  const fates: Fate[] = []
+  const table = new MemoryTable(() => fates.shift() ?? 'done')
+  const { cells } = await openTableStore(table)
+  const key = utf8('doc/1')
+  const page = { after: undefined, limit: 1 }
+  for (const before of ['none', 'another']) {
+    fates.push('late')
+    await cells.hint(7, key, { commitTs: 1, depth: 0 })
+    expect(table.late, before).toHaveLength(1)
+    const [older] = await cells.hinted(7, page)
+    await cells.hint(7, key, { commitTs: 2, depth: 0 })
+    for (const land of table.late.splice(0)) land()
+    await cells.forget(7, older ?? expect.fail())
+    expect(await cells.hinted(7, page), before).toMatchObject([{ key, hint: { commitTs: 2 } }])
+  }
+})
+
 test('a hint is written after the lock of its change, and before the prewrite is answered', () =>
   withTwo(async ({ table, other }) => {
     const isLocked: boolean[] = []
-    const hint = table.put.bind(table)
-    table.put = async (key, writes) => {
-      if (key.includes('notify/')) {
-        const [row] = await table.rows({ keys: [Buffer.from('doc/1')], columns: [{ family: 'l' }] })
-        isLocked.push(row !== undefined)
-      }
-      await hint(key, writes)
+    const change = table.change.bind(table)
+    table.change = async (key, expected, writes) => {
+      const [row] = await table.rows({ keys: [Buffer.from('doc/1')], columns: [{ family: 'l' }] })
+      const changed = await change(key, expected, writes)
+      if (changed === 'done' && key.includes('notify/')) isLocked.push(row !== undefined)
+      return changed
     }
     const startTs = await other.store.tso(1)
     await other.store.prewrite(prewriteOf(startTs, [put('doc/1')]))
@@ -370,11 +388,12 @@ test('an expiry that one server leaves for later, while another one hints at it,
     const id = one.store.observed.named('words')?.id ?? 0
     const later = () => cells.hintAt(id, utf8('doc/1'), 10)
     await later()
-    const hint = table.put.bind(table)
-    table.put = async (key, writes) => {
-      await hint(key, writes)
-      table.put = hint
+    const change = table.change.bind(table)
+    table.change = async (...hinting) => {
+      const changed = await change(...hinting)
+      table.change = change
       await later()
+      return changed
     }
     expect(await cells.hintDue(id, 10)).toBe(1)
     expect(await cells.hintDue(id, 10)).toBe(1)

@@ -287,8 +287,9 @@ export class Reads {
   }
 }
 
-function newestOf({ start, end, isOfServer }: ScanRequest): EngineRange {
-  return isOfServer && start && end ? reservedRange(CF_NEWEST, start, end) : keyRange(CF_NEWEST, start, end)
+function newestOf(range: ScanRequest): EngineRange {
+  if (range.isOfServer) return reservedRange(CF_NEWEST, range.start, range.end)
+  return keyRange(CF_NEWEST, range.start, range.end)
 }
 
 function versionOf(write: WriteRecord | undefined, value: Uint8Array | undefined): CachedVersion {

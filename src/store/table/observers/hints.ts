@@ -8,12 +8,14 @@ import { isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { cellName } from '../../cell-names.js'
 import { type Observed, tooManyMarks } from '../../observed.js'
+import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
-import type { Table } from '../layout/table.js'
+import type { ColumnRange, Table } from '../layout/table.js'
 import type { Registrations } from './registrations.js'
 
+const HINT: ColumnRange = { family: 'o', from: RECORD, to: RECORD }
 /** More calls would wait in the client until their time is over. */
 const PUTS_AT_ONCE = 64
 
@@ -99,9 +101,24 @@ export class Hints {
     return notified === undefined ? [] : [notified]
   }
 
-  put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
-    const value = encodeHint(hint, this.#revisions.next())
-    return this.#table.put(rowKeyOfSystem(cellName('notify', id, key)), [{ family: 'o', qualifier: RECORD, value }])
+  /**
+   * On a condition: a copy that lands late over a newer hint could be removed by somebody who has read it before, and has looked at the cell
+   * before the newer change.
+   */
+  async put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
+    const row = rowKeyOfSystem(cellName('notify', id, key))
+    const column = { family: 'o', qualifier: RECORD } as const
+    const found = async (): Promise<Buffer | undefined> => {
+      const [read] = await this.#table.rows({ keys: [row], columns: [HINT] })
+      return read?.cells[0]?.value
+    }
+    // Mostly there is none yet.
+    for (let present: Buffer | undefined; ; present = await found()) {
+      const value = encodeHint(hint, this.#revisions.next())
+      const isDone = async (): Promise<boolean> => (await found())?.equals(value) ?? false
+      if (await certainChange(this.#table, row, { ...column, value: present }, [{ ...column, value }], { isDone }))
+        return
+    }
   }
 
   /** To be called when they are written. */

@@ -345,8 +345,8 @@ function blocking(key: Uint8Array, { lock }: RowCells, ts: Timestamp): LockInfo 
   return lock !== undefined && blocksRead(lock, key, ts) ? lockInfo(key, lock) : undefined
 }
 
-function rowsOf({ start, end, isOfServer }: ScanRequest): RowRange {
-  return isOfServer && start && end ? { start: rowKeyOf(start), end: rowKeyOf(end) } : rowRangeOf({ start, end })
+function rowsOf(range: ScanRequest): RowRange {
+  return range.isOfServer ? { start: rowKeyOf(range.start), end: rowKeyOf(range.end) } : rowRangeOf(range)
 }
 
 function versionAt({ writes }: RowCells, ts: Timestamp): WriteRecord | undefined {

@@ -1,9 +1,9 @@
-import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { sleep } from '../../../event-loop/sleep.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { recordAt } from '../layout/record-at.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
@@ -15,8 +15,6 @@ const POLL_S = 1
 const STALE_S = 30
 const SETTLED_S = 60
 const SECOND_MS = 1000
-/** Tries of a change whose outcome stays unknown. */
-const TRIES_MAX = 20
 
 export interface SafePointOptions {
   readonly table: Table
@@ -195,19 +193,17 @@ export class SafePoint {
 
   /** @param next undefined: the row says it already. */
   async #swap(next: (record: SafePointRecord) => SafePointRecord | undefined): Promise<void> {
-    const backoff = new Backoff(10, 500)
-    for (let tries = 1; ; tries++) {
+    for (;;) {
       const bytes = await this.#read()
       const wanted = next(
         bytes === undefined ? { safePoint: 0, cleared: 0, secondMs: undefined } : decodeSafePoint(bytes),
       )
       if (wanted === undefined) return
       const expected = { family: 'o', qualifier: RECORD, value: bytes } as const
-      const value = encodeSafePoint(wanted)
-      const changed = await this.#table.change(this.#key, expected, [{ family: 'o', qualifier: RECORD, value }])
-      if (changed === 'done') return this.#note(wanted)
-      if (tries === TRIES_MAX) throw new KvError('storage_unavailable', 'the safe point can not be raised', {})
-      await backoff.wait()
+      const writes = [{ family: 'o', qualifier: RECORD, value: encodeSafePoint(wanted) }] as const
+      // Whether an earlier try was done shows when the row is read again: no value ever goes down.
+      const certainty = { isDone: async () => false }
+      if (await certainChange(this.#table, this.#key, expected, writes, certainty)) return this.#note(wanted)
     }
   }
 }
