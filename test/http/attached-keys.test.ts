@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { attachedKey } from '../../src/percolator/codec/attached-key.js'
+import { prewriteOf, utf8 } from '../store/support.js'
 import { expectProblem, type Json, listOf, Machine, numberOf, okBody, type TestServer, testServers } from './support.js'
 
 const start = testServers()
@@ -50,6 +52,32 @@ class Attaching {
 }
 
 describe('keys that are attached to a lease', () => {
+  test('are named by a refusal, and not the rows by which the end of the lease finds them', async () => {
+    const attaching = await Attaching.start()
+    const { store } = attaching.server.database
+    const fence = await attaching.grant()
+    const keys = [utf8('a'), attachedKey(fence, utf8('a')), attachedKey(fence, utf8('b'))]
+    const startTs = await store.tso(1)
+    await store.prewrite(
+      prewriteOf(
+        startTs,
+        keys.map((key) => ({ op: 'put', key, value: utf8('1') })),
+        { lockTtl: 600_000 },
+      ),
+    )
+    const mutations = ['a', 'b'].map((key) => ({ op: 'put', key, value: '2', lease_fence: fence }))
+    const named = (problem: Json) => listOf(problem, 'locks').map((entry) => (entry as Json).key)
+    const raw = await attaching.server.call('prewrite', {
+      mutations,
+      ...{ primary: 'b', start_ts: await store.tso(1), try_one_pc: true, linearizable: true },
+      riders: { leases: [{ lease: 'up', fence }] },
+    })
+    expectProblem(raw, 'key_locked', { detail: expect.stringContaining('is locked by the transaction') })
+    expect(raw.body).not.toContain('perkv')
+    expect(raw.body).not.toContain('base64')
+    expect(named(raw.json())).toEqual(['a', 'b'])
+  })
+
   test('are deleted before the release is answered, in one transaction of the feed', async () => {
     const attaching = await Attaching.start()
     const fence = await attaching.grant()

@@ -7,6 +7,7 @@ import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { Store } from '../../store/store.js'
 import { answerProblem } from './answer.js'
 import { type Problem, problemOf } from './problem.js'
+import { ofUsersKeys } from './users-keys.js'
 
 /** A failing storage engine fails every request, so the same message is logged at most this often. */
 const STORAGE_LOG_MS = 10_000
@@ -24,7 +25,8 @@ export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'no
     logged = { detail, atMs: nowMs }
     log.error({ reqId }, detail)
   }
-  return (error, requestId) => {
+  return (thrown, requestId) => {
+    const error = ofUsersKeys(thrown)
     tellTimeLeft(error, () => store.now())
     const problem = problemOf(error, requestId)
     meters.problem(problem.code)
