@@ -26,7 +26,10 @@ function lockOf(key: Uint8Array, primary = KEY): LockInfo {
 function keysOf(error: unknown): unknown[] {
   if (!isKvError(error, 'key_locked') && !isKvError(error, 'lock_wait_timeout')) throw error
   const { key = utf8('?'), lock = lockOf(utf8('?')) } = error.fields
-  return [[key, lock.key, lock.primary].map(text), ...(error.errors ?? []).flatMap(keysOf)]
+  return [
+    [key, lock.key, lock.primary].map((bytes) => text(Buffer.from(bytes))),
+    ...(error.errors ?? []).flatMap(keysOf),
+  ]
 }
 
 test.each([
