@@ -10,7 +10,7 @@ import { text, utf8 } from '../../store/support.js'
 
 const KEY = utf8('k')
 
-function lockOf(key: Uint8Array, primary = KEY): LockInfo {
+function lockOf(key: Uint8Array, primary: Uint8Array = KEY): LockInfo {
   const rest = {
     type: 'put',
     txnSize: 0,
@@ -26,10 +26,7 @@ function lockOf(key: Uint8Array, primary = KEY): LockInfo {
 function keysOf(error: unknown): unknown[] {
   if (!isKvError(error, 'key_locked') && !isKvError(error, 'lock_wait_timeout')) throw error
   const { key = utf8('?'), lock = lockOf(utf8('?')) } = error.fields
-  return [
-    [key, lock.key, lock.primary].map((bytes) => text(Buffer.from(bytes))),
-    ...(error.errors ?? []).flatMap(keysOf),
-  ]
+  return [[key, lock.key, lock.primary].map((bytes) => text(bytes)), ...(error.errors ?? []).flatMap(keysOf)]
 }
 
 test.each([
