@@ -42,28 +42,29 @@ const LARGE = [
 ]
 const LONG = [...PROGRAMS, ...LARGE]
 
-/**
- * What others in the same process would notice, or what others that left something running would disturb: modules, timers and
- * functions that are replaced. A poll that somebody forgot would make a clock that leaps go by its few milliseconds.
- */
-const REPLACES = /\bvi\.(?:mock|useFakeTimers|spyOn)\(|several-databases\.js'/
+const TESTS = readdirSync('test', { withFileTypes: true })
+  // What the simulation has compiled comes and goes.
+  .filter((entry) => entry.isDirectory() && entry.name !== 'simulation')
+  .flatMap(({ name }) =>
+    readdirSync(`test/${name}`, { recursive: true, encoding: 'utf8' }).map((path) => `test/${name}/${path}`),
+  )
+  .filter((path) => path.endsWith('.test.ts'))
+const filesWith = (text: RegExp) => TESTS.filter((path) => text.test(readFileSync(path, 'utf8')))
 
-/** Files that have a process of their own, also because they measure turns of the event loop, or repeat all that happens. */
+/** Files that replace timers and functions, which servers of other tests would notice. */
+const REPLACING = filesWith(/\bvi\.(?:useFakeTimers|spyOn)\(/)
+
+/**
+ * Files that have a process of their own: they replace modules, measure memory or turns of the event loop, repeat all that
+ * happens, or have a clock that leaps, which a poll that somebody forgot would make go by its few milliseconds.
+ */
 const ALONE = [
+  ...filesWith(/\bvi\.mock\(|several-databases\.js'/),
+  'test/http/answer-memory.test.ts',
   'test/http/readers-stall-nobody.test.ts',
+  'test/http/slow-feeds.test.ts',
   'test/http/turn-lengths.test.ts',
   'test/simulation/simulation.test.ts',
-  'test/store/table/deadlocks.test.ts',
-  'test/store/table/same-rows.test.ts',
-  'test/store/table/several-pins.test.ts',
-  'test/store/table/several-stores.test.ts',
-  // What the simulation has compiled comes and goes.
-  ...readdirSync('test', { withFileTypes: true })
-    .filter((entry) => entry.isDirectory() && entry.name !== 'simulation')
-    .flatMap(({ name }) =>
-      readdirSync(`test/${name}`, { recursive: true, encoding: 'utf8' }).map((path) => `test/${name}/${path}`),
-    )
-    .filter((path) => path.endsWith('.test.ts') && REPLACES.test(readFileSync(path, 'utf8'))),
 ]
 /** `npm run test:bigtable` has a configuration of its own. */
 const BIGTABLE = 'test/bigtable/**'
@@ -109,10 +110,14 @@ export default defineConfig({
         test: {
           name: 'together',
           include: ['test/**/*.test.ts'],
-          exclude: [...SKIPPED, ...LONG, ...ALONE],
+          exclude: [...SKIPPED, ...PROGRAMS, ...REPLACING, ...ALONE],
           // Starting a process and loading the server for each file were a third of the processor time.
           isolate: false,
         },
+      },
+      {
+        extends: true,
+        test: { name: 'replacing', include: REPLACING, exclude: [...SKIPPED, ...ALONE], isolate: false },
       },
       {
         extends: true,
@@ -125,7 +130,7 @@ export default defineConfig({
           testTimeout: 300_000,
         },
       },
-      { extends: true, test: { name: 'alone', include: [...LARGE, ...ALONE], exclude: SKIPPED } },
+      { extends: true, test: { name: 'alone', include: ALONE, exclude: SKIPPED } },
     ],
   },
 })

@@ -60,7 +60,7 @@ async function history(options: ClusterOptions): Promise<void> {
     expect(cluster.kills, JSON.stringify(counts())).toBeGreaterThan(0)
     await cluster.isSound()
   } catch (error) {
-    throw new Error(JSON.stringify(counts()), { cause: error })
+    throw new Error(`${error}, after ${JSON.stringify(counts())}`, { cause: error })
   } finally {
     await cluster.end()
     await emulator.stop()
