@@ -1,4 +1,5 @@
 import { createRequire } from 'node:module'
+import { loadavg } from 'node:os'
 import type { Page } from 'playwright-core'
 import { describe, expect, test } from 'vitest'
 import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, withServer } from './browser.js'
@@ -60,7 +61,8 @@ describe.skipIf(!hasBrowser)('stepping a transaction', () => {
       const { page, errors } = await openConsole(url, '#/step')
       const step = (name: string) => page.getByRole('button', { name, exact: true }).click()
       await step('Load the paper’s bank')
-      await page.getByLabel('Locks live for').fill('2000')
+      // The server ends a dead transaction soon itself, and a busy machine is slow to get as far as its reader.
+      await page.getByLabel('Locks live for').fill((loadavg()[0] ?? 0) > 4 ? '20000' : '2000')
       for (const name of ['Begin', 'Next step', 'Next step', 'Die here', 'Read at a new timestamp']) await step(name)
       const resolve = page.getByRole('button', { name: 'Resolve the lock' })
       await resolve.first().click()
@@ -73,11 +75,11 @@ describe.skipIf(!hasBrowser)('stepping a transaction', () => {
           async () => {
             await resolve
               .first()
-              .click({ timeout: 300 })
+              .click({ timeout: 2000 })
               .catch(() => {}) // The last one may be gone.
             return page.locator('.readings').textContent()
           },
-          { timeout: 20_000 },
+          { timeout: 60_000 },
         )
         .toBe('demo/bank/Bob10demo/bank/Joe2')
       await columnsOf(page, 'demo/bank/Bob').getByText('rolled back @').waitFor()
@@ -138,7 +140,7 @@ describe.skipIf(!hasBrowser)('stepping a transaction', () => {
 describe.skipIf(!hasBrowser)('watching', () => {
   test('locks, who waits for whom, and an expired lock that is resolved', () =>
     withServer(async ({ url }) => {
-      const [holder, waiter, old] = [await tso(url), await tso(url), await tso(url)]
+      const [holder, waiter] = [await tso(url), await tso(url)]
       const acquire = (key: string, startTs: number) =>
         post(url, '/v1/percolator/acquire_pessimistic_lock', {
           ...{
@@ -152,13 +154,22 @@ describe.skipIf(!hasBrowser)('watching', () => {
         })
       await acquire('a', holder)
       const waiting = acquire('a', waiter)
-      const mutations = [{ op: 'put', key: 'b', value: '1' }]
-      await post(url, '/v1/percolator/prewrite', { mutations, primary: 'b', start_ts: old, lock_ttl: 1 })
       const { page, errors } = await openConsole(url, '#/locks')
       await page.getByRole('img', { name: `${waiter} waits for ${holder} at a` }).waitFor()
-      await page.getByRole('button', { name: 'Resolve' }).click()
-      await page.getByText('The transaction was rolled back.').waitFor()
-      await page.getByRole('link', { name: 'b', exact: true }).waitFor({ state: 'detached' })
+      const resolved = page.getByText('The transaction was rolled back.')
+      // The server ends an expired lock after a second or three: on a busy machine another one is needed.
+      for (let i = 0; i < 10 && !(await resolved.isVisible()); i++) {
+        const mutations = [{ op: 'put', key: `b${i}`, value: '1' }]
+        await post(url, '/v1/percolator/prewrite', {
+          ...{ mutations, primary: `b${i}`, start_ts: await tso(url), lock_ttl: 1 },
+        })
+        await page
+          .getByRole('button', { name: 'Resolve' })
+          .click({ timeout: 5000 })
+          .catch(() => {})
+      }
+      await resolved.waitFor()
+      await page.getByRole('link', { name: /^b\d$/ }).waitFor({ state: 'detached' })
       await post(url, '/v1/percolator/pessimistic_rollback', { keys: ['a'], start_ts: holder, for_update_ts: holder })
       await waiting
       await page.getByText('No transaction waits').waitFor()
@@ -252,6 +263,18 @@ async function violationsIn(page: Page): Promise<string[]> {
   )
 }
 
+/** Each colour and each width; before a release each colour in each width. */
+const SCREENS = [
+  ['light', 1280],
+  ['dark', 390],
+  ...(process.env['PERKV_TEST_LONG']
+    ? ([
+        ['light', 390],
+        ['dark', 1280],
+      ] as const)
+    : []),
+] as const
+
 test.skipIf(!hasBrowser)(
   'no view violates the rules of axe, or scrolls sideways, in dark and light, on a desk and on a phone; none asks elsewhere',
   () =>
@@ -266,43 +289,42 @@ test.skipIf(!hasBrowser)(
       await fetch(`${url}/v1/observers/one`, {
         ...{ method: 'PUT', headers: { 'content-type': 'application/json' }, body: '{"prefix": "k"}' },
       })
-      for (const colorScheme of ['light', 'dark'] as const)
-        for (const width of [1280, 390]) {
-          const { page, errors, requested } = await openConsole(url, '', {
-            colorScheme,
-            viewport: { width, height: 800 },
-          })
-          const check = async (view: string, ready: string) => {
-            await page.goto(`${url}/console#/${view}`)
-            await page.locator(ready).first().waitFor()
-            expect(await violationsIn(page), `${view} ${colorScheme} ${width}`).toEqual([])
-            const beyond = await page.evaluate(
-              'document.documentElement.scrollWidth - document.documentElement.clientWidth',
-            )
-            expect(beyond, `${view} ${width}`).toBe(0)
-          }
-          await check('browse', '.list .preview bdi')
-          await check('key/k', '.columns td.write:not(:empty)')
-          await page.getByRole('button', { name: 'Edit' }).click()
-          await check('key/k', 'textarea')
-          await page.getByRole('button', { name: 'Cancel' }).click()
-          await page.getByRole('slider', { name: 'Time' }).press('PageDown')
-          await check('key/k', '.time.past')
-          await page.getByRole('button', { name: 'Back to now' }).click()
-          await page.goto(`${url}/console#/step`)
-          await page.getByRole('button', { name: 'Load the paper’s bank' }).click()
-          for (const name of ['Begin', 'Next step', 'Next step']) await page.getByRole('button', { name }).click()
-          await page.getByRole('button', { name: 'Die here' }).click()
-          await page.getByRole('button', { name: 'Read at a new timestamp' }).click()
-          await check('step', '.readings .badge')
-          await check('locks', 'tbody tr')
-          await check('live', 'canvas')
-          await check('observers', '.numbers')
-          await check('feed', '.empty')
-          expect(errors).toEqual([])
-          expect(requested.length).toBeGreaterThan(10)
-          expect(requested.filter((one) => !one.startsWith(`${url}/`) && one !== 'data:,')).toEqual([])
-          await page.context().close()
+      for (const [colorScheme, width] of SCREENS) {
+        const { page, errors, requested } = await openConsole(url, '', {
+          colorScheme,
+          viewport: { width, height: 800 },
+        })
+        const check = async (view: string, ready: string) => {
+          await page.goto(`${url}/console#/${view}`)
+          await page.locator(ready).first().waitFor()
+          expect(await violationsIn(page), `${view} ${colorScheme} ${width}`).toEqual([])
+          const beyond = await page.evaluate(
+            'document.documentElement.scrollWidth - document.documentElement.clientWidth',
+          )
+          expect(beyond, `${view} ${width}`).toBe(0)
         }
+        await check('browse', '.list .preview bdi')
+        await check('key/k', '.columns td.write:not(:empty)')
+        await page.getByRole('button', { name: 'Edit' }).click()
+        await check('key/k', 'textarea')
+        await page.getByRole('button', { name: 'Cancel' }).click()
+        await page.getByRole('slider', { name: 'Time' }).press('PageDown')
+        await check('key/k', '.time.past')
+        await page.getByRole('button', { name: 'Back to now' }).click()
+        await page.goto(`${url}/console#/step`)
+        await page.getByRole('button', { name: 'Load the paper’s bank' }).click()
+        for (const name of ['Begin', 'Next step', 'Next step']) await page.getByRole('button', { name }).click()
+        await page.getByRole('button', { name: 'Die here' }).click()
+        await page.getByRole('button', { name: 'Read at a new timestamp' }).click()
+        await check('step', '.readings .badge')
+        await check('locks', 'tbody tr')
+        await check('live', 'canvas')
+        await check('observers', '.numbers')
+        await check('feed', '.empty')
+        expect(errors).toEqual([])
+        expect(requested.length).toBeGreaterThan(10)
+        expect(requested.filter((one) => !one.startsWith(`${url}/`) && one !== 'data:,')).toEqual([])
+        await page.context().close()
+      }
     }),
 )
