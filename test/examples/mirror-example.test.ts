@@ -12,7 +12,7 @@ import { ROOT, runProgram } from './run-program.js'
 
 /** The mirror as a user runs it, while it and both servers are killed. */
 
-const { seed, txns, kills } = settings({ seed: 1, txns: 100, kills: 3 })
+const { seed, txns, kills } = settings({ seed: 1, txns: 60, kills: 1 })
 const MIRROR = join(ROOT, 'docs/examples/mirror/mirror.mjs')
 const PREFIX = 'user/'
 const LAST = `${PREFIX}last`

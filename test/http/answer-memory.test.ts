@@ -125,7 +125,7 @@ describe('long answers are encoded as they are taken', () => {
         expect(isDeepStrictEqual(packed, unpack(toMsgpack(answer)))).toBe(true) // toEqual takes twenty times as long.
         expect([...jsonPieces(answer)].join('')).toBe(toJson(answer))
       }),
-      { numRuns: 10 },
+      { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 4) },
     )
   })
 

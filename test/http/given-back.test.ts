@@ -7,7 +7,7 @@ import { type Json, okBody, rawText, startServer, type TestServer, testServers }
 
 const KIB = 1024
 /** Cases of the property. */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 30)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 12)
 
 /** All that admission, limits or `/v1/status` count, but for what only grows. */
 async function counters(server: TestServer): Promise<Json> {

@@ -1001,7 +1001,7 @@ describe('property', () => {
         for (const { id } of patient) expect(pair.scene.requests[id]?.outcome).toBe('turn')
         expect(pair.scene.waits.isIdle).toBe(true)
       }),
-      { numRuns: 500 },
+      { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 150) },
     )
     expect(deadlocks).toBeGreaterThan(100) // The steps are such that there are some.
   })

@@ -14,7 +14,7 @@ import { type Variant, variants } from './variants.js'
  *   PERKV_TEST_RUNS=1 PERKV_TEST_SEED=4711 npm run fuzz:http
  */
 const { PERKV_TEST_RUNS, PERKV_TEST_SEED = '1', PERKV_TEST_REPORT } = process.env
-const RUNS = Number(PERKV_TEST_RUNS ?? 600)
+const RUNS = Number(PERKV_TEST_RUNS ?? 300)
 const FIRST_SEED = Number(PERKV_TEST_SEED)
 const REPORT_EVERY = 10_000
 /** Long, because a busy machine takes ten times as long as an idle one. */

@@ -173,7 +173,7 @@ export function reachCases({ open, test, kind }: Contract): void {
           expect([name, commitTs]).toEqual([name, isCommitted && isPrewritten ? txn.decidedAt : 0])
         }
       }),
-      { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 150) },
+      { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 60) },
     )
   })
 

@@ -38,7 +38,7 @@ import { attachedKeysOf, type Model, REFUSED, writeRandomDatabase } from './rand
 import { covers, differencesIn, unreportedCells } from './repaired-reads.js'
 
 /** More of them: PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair/repair.test.ts --test-timeout=3600000 */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 10)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 4)
 const SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 /** The clock of repairs and of the servers after them. */
 const REPAIR_MS = START_MS + 60_000
