@@ -13,6 +13,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 150)
 const WAKE_UP_DELAY_MS = 20
 
 type Outcome = 'waiting' | 'turn' | 'timeout' | 'deadlock' | { readonly error: unknown }
@@ -1001,9 +1002,9 @@ describe('property', () => {
         for (const { id } of patient) expect(pair.scene.requests[id]?.outcome).toBe('turn')
         expect(pair.scene.waits.isIdle).toBe(true)
       }),
-      { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 150) },
+      { numRuns: RUNS },
     )
-    expect(deadlocks).toBeGreaterThan(100) // The steps are such that there are some.
+    expect(deadlocks).toBeGreaterThan(RUNS / 10) // The steps are such that there are some.
   })
 })
 
