@@ -22,8 +22,6 @@ import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-wo
 import { type Pin, Pins } from '../gc/pins.js'
 import { AttachedKeys } from '../leases/attached-keys.js'
 import { Leases } from '../leases/leases.js'
-import type { ServerLeases } from '../leases/server-leases.js'
-import { SharedLeases } from '../leases/shared-leases.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Observers } from '../observers/observers.js'
 import type { ObserversHome } from '../observers/observers-home.js'
@@ -77,7 +75,7 @@ interface Parts {
   readonly coordinator: Coordinator
   readonly observers: ObserversHome
   readonly consumers: Consumers
-  readonly leases: ServerLeases
+  readonly leases: Leases
   readonly registry: Registry
 }
 
@@ -143,7 +141,7 @@ export class Database {
   readonly observers: ObserversHome
   /** The change feed. */
   readonly changes: Changes
-  readonly leases: ServerLeases
+  readonly leases: Leases
   /** The servers of the store. */
   readonly registry: Registry
   readonly #options: DatabaseOptions
@@ -222,10 +220,8 @@ export class Database {
       (...asked) => keys.attach(...asked),
     )
     const keys = new AttachedKeys(store, coordinator, limits)
-    const ofLeases = { limits, keys, onError: onLeaseFailure }
-    const leases = cells.isShared
-      ? new SharedLeases(store, { ...ofLeases, walks: options.gc !== undefined })
-      : await Leases.open(store, ofLeases)
+    const walks = !cells.isShared || options.gc !== undefined
+    const leases = await Leases.open(store, { limits, keys, walks, onError: onLeaseFailure })
     const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
     const database = new Database(store, parts, options)
     if (registry.isShared) await database.#join()

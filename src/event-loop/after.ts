@@ -5,3 +5,9 @@ export type Awaitable<T> = T | Promise<T>
 export function after<T, U>(value: Awaitable<T>, next: (value: T) => Awaitable<U>): Awaitable<U> {
   return value instanceof Promise ? value.then(next) : next(value)
 }
+
+/** The value, for callers that know it to be here. */
+export function atHand<T>(value: Awaitable<T>): T {
+  if (value instanceof Promise) throw new Error('what had to be at hand has to be waited for')
+  return value
+}

@@ -28,11 +28,6 @@ const LOCK_WAIT_MS = 1000
 const NOTHING = new Uint8Array()
 const MEETS_OTHERS = ['write_conflict', 'txn_lock_not_found', 'ts_below_safe_point'] as const
 
-/** What a try to end the keys of a grant has met: they are deleted, or others have changed or locked some, of which one is named. */
-export type EndTried =
-  | { readonly isDone: true }
-  | { readonly isDone: false; readonly lockedKey?: Uint8Array | undefined }
-
 /** Keys of one grant. */
 interface Count {
   /** Upper bound, with those of commits on their way. */
@@ -58,12 +53,14 @@ export class AttachedKeys {
   readonly #coordinator: Coordinator
   /** Of grants whose keys this process has counted, by fence. The oldest that nobody needs is dropped first. */
   readonly #counts = new Map<Timestamp, Count>()
-  readonly #countedMax: number
+  /** A key that the last try to end a grant has found locked, by fence. */
+  readonly #locked = new Map<Timestamp, Uint8Array>()
+  readonly #leasesMax: number
 
   constructor(store: Store, coordinator: Coordinator, { leasesMax }: Pick<Limits, 'leasesMax'>) {
     this.#store = store
     this.#coordinator = coordinator
-    this.#countedMax = leasesMax
+    this.#leasesMax = leasesMax
   }
 
   // ---- Attaching
@@ -139,7 +136,7 @@ export class AttachedKeys {
   #countOf(fence: Timestamp): Count {
     const known = this.#counts.get(fence)
     if (known !== undefined) return known
-    if (this.#counts.size >= this.#countedMax)
+    if (this.#counts.size >= this.#leasesMax)
       for (const [oldest, { users }] of this.#counts) if (users === 0 && this.#counts.delete(oldest)) break
     const count: Count = { atMost: 0, coming: 0, countedAtMs: Number.NEGATIVE_INFINITY, counting: undefined, users: 0 }
     this.#counts.set(fence, count)
@@ -222,18 +219,26 @@ export class AttachedKeys {
   /**
    * Deletes every key whose present version is attached to the grant, in one transaction, and the rows with them. One try, which waits for no lock.
    * The fence must not be in force any more.
-   * @param lockedKey that the last try has met. To look at one key costs less than to try with all.
+   * @returns false: others have changed or locked some of the keys.
    */
-  async end(fence: Timestamp, lockedKey?: Uint8Array): Promise<EndTried> {
-    if (lockedKey !== undefined && (await this.#isLocked(lockedKey))) return { isDone: false, lockedKey }
+  async end(fence: Timestamp): Promise<boolean> {
+    // To look at one key costs less than to try with all.
+    const locked = this.#locked.get(fence)
+    if (locked !== undefined && (await this.#isLocked(locked))) return false
+    this.#locked.delete(fence)
     try {
       await this.finish(fence, 0)
-      return { isDone: true }
+      return true
     } catch (error) {
-      if (isKvError(error, 'key_locked')) return { isDone: false, lockedKey: locksOf(error)[0]?.key }
-      if (MEETS_OTHERS.some((code) => isKvError(error, code))) return { isDone: false }
-      throw error
+      if (isKvError(error, 'key_locked')) this.#noteLocked(fence, locksOf(error)[0]?.key)
+      else if (!MEETS_OTHERS.some((code) => isKvError(error, code))) throw error
+      return false
     }
+  }
+
+  #noteLocked(fence: Timestamp, key: Uint8Array | undefined): void {
+    if (this.#locked.size >= this.#leasesMax) this.#locked.clear() // Others may have ended them.
+    if (key !== undefined) this.#locked.set(fence, key)
   }
 
   /** The same. @param lockWaitMs how long it waits for locks. @param stop ends the wait. */

@@ -1,582 +1,518 @@
 import { OwnedNames } from '../access/shares.js'
 import { MinHeap } from '../bytes/min-heap.js'
-import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
+import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import { Backoff } from '../coordinator/backoff.js'
-import { KvError } from '../errors/kv-error.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { requireWanted } from '../event-loop/late-signal.js'
+import type { Limits } from '../limits.js'
+import type { LeaseRider } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
-import type { SystemName } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
+import type { AttachedKeys } from './attached-keys.js'
 import { judgePut } from './judge-put.js'
-import {
-  closing,
-  heldByAnother,
-  isFree,
-  keysAreLocked,
-  otherFence,
-  requireSound,
-  tooManyLeases,
-  tooManyWait,
-} from './refusals.js'
-import { fenceInForce } from './rules/check-lease.js'
-import { decodeLease, encodeLease } from './rules/codec/lease.js'
-import { requireHolder, requireLeaseName, type StoredLease } from './rules/lease.js'
-import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
-import {
-  ANSWERED_TOGETHER_MAX,
-  KEYS_LOCKED_MS,
-  type LeasesOptions,
-  type LeasesSummary,
-  type ServerLeases,
-  WAITING_MAX,
-} from './server-leases.js'
-import { Slot, type SlotCounts, type Try } from './slot.js'
+import type { LeaseTerms, SeenLease } from './lease-terms.js'
+import { closing, heldByAnother, isFree, keysAreLocked, otherFence, requireSound, tooManyWait } from './refusals.js'
+import { requireHolder, requireLeaseName } from './rules/lease.js'
+import { freeSince, grant, hasKeysToEnd, type LeaseRecord, renewal } from './rules/lease-record.js'
+import type { LeaseRequest, LeaseState, LeasesApi } from './rules/leases-api.js'
+import { TermsInMemory } from './terms-in-memory.js'
+import { TermsInRecords } from './terms-in-records.js'
+import { WaitedLease } from './waited-lease.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
-const LEASES = 'lease/' satisfies SystemName
-/**
- * A restart adds this to the terms, for clients that find the server again with a back-off. A lease then ends no later than a TTL and
- * this after the server is back.
- */
-const RESTART_MS = 2000
-/** Leases whose records are removed in one write. */
-const REMOVED_TOGETHER_MAX = 1000
-/** From a removal that has failed to the next one. */
-const REMOVE_AGAIN_MS = 1000
-/** Terms whose ends are noticed in one turn. */
-const ENDED_TOGETHER_MAX = 1000
-/** From one try to delete the keys of a lease to the next one: doubled each time up to the second. */
-const END_AGAIN_MS_FIRST = 10
-const END_AGAIN_MS_MAX = 1000
-/** Leases whose keys are being deleted in the background. */
-const ENDING_MAX = 64
-/** The end of a lease is noticed so soon, where the clock of leases is not that of timers. */
+/** Requests of all leases that wait in one process. As many more may wait for the disk alone. */
+const WAITING_MAX = 10_000
+/** How long a release waits for locks on the keys, before its answer says so. */
+const KEYS_LOCKED_MS = 3000
+/** Requests that are answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers. */
+const ANSWERED_TOGETHER_MAX = 100
+/** Pauses between two looks at a lease that somebody waits for, doubled each time. */
+const LOOK_AGAIN_MS_FIRST = 50
+const LOOK_AGAIN_MS_MAX = 1000
+/** The end of a wait is noticed so soon, where the clock of waits is not that of timers. */
 const LOOK_MS_MAX = 1000
+/** To the first walk over all leases, and after one that has failed. */
+const WALK_MS = 1000
+/** Leases that a walk ends at the same time. */
+const ENDED_TOGETHER = 32
+/** Grants that this process knows to look for keys at their end. */
+const ATTACHING_MAX = 10_000
+
+export interface LeasesOptions {
+  /** Deletes those that are attached to a grant which is over. */
+  readonly keys: Pick<AttachedKeys, 'fences' | 'end' | 'finish'>
+  readonly limits: Pick<Limits, 'leasesMax'>
+  /** Goes over all leases from time to time, and ends those that nobody asks for. Default true. */
+  readonly walks?: boolean | undefined
+  /** Called with failures of background work. */
+  readonly onError: (error: unknown) => void
+}
+
+export interface LeasesSummary {
+  /** Where several servers grant leases: as this one has seen them last. */
+  readonly held: number
+  /** Requests that wait for a lease. */
+  readonly waiting: number
+  /** Leases that are over, whose keys are still to be deleted. */
+  readonly ending: number
+  // Of this process, since its start:
+  readonly grants: number
+  readonly renewals: number
+  readonly ends: { readonly released: number; readonly ranOut: number }
+}
+
+type End = 'released' | 'ranOut'
 
 /**
- * Leases: at most one holder per name, for a time that it renews, under a fence. Grants, releases and other TTLs are on disk before they are
- * answered. Renewals are in memory, and a restart counts as a renewal of every lease, so that no holder loses one by a crash.
+ * Leases: at most one holder per name, for a time that it renews, under a fence. Every change of a lease is one swap of what was seen, wherever
+ * its term lives (`LeaseTerms`).
  *
- * Time is that of a clock that nobody can set. The disk has no part in it: a lease neither ends nor stays because a write is slow.
+ * Why every commit under a fence is below every later fence: see `HeldLeases.lost`, `grant`, and the README of this folder.
  */
-export class Leases implements ServerLeases {
+export class Leases implements LeasesApi {
   readonly #store: Store
+  readonly #terms: LeaseTerms
   readonly #options: LeasesOptions
-  readonly #slots = new SortedMap<Slot>()
   readonly #owned: OwnedNames
-  /** Those whose terms run. */
-  readonly #byEnd = new MinHeap<Slot>()
+  /** Those that requests wait for. */
+  readonly #waited = new Map<string, WaitedLease>()
+  readonly #byLook = new MinHeap<WaitedLease>()
   readonly #waiting = new WaitingHolders()
-  /** Free ones whose records have to be removed, and no keys. */
-  readonly #over = new Set<Slot>()
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
-  readonly #slotCounts: SlotCounts = { ending: 0 }
-  /** Free ones whose keys have to be deleted. */
-  readonly #toEnd = new MinHeap<Try>()
+  /** Fences of grants that look for keys at their end. */
+  readonly #attaching = new Set<Timestamp>()
+  /** Tries to delete the keys of a grant, by its fence. */
+  readonly #ending = new Map<Timestamp, Promise<boolean>>()
   readonly #stop = new AbortController()
-  /** Never reject. */
-  readonly #ending = new Set<Promise<void>>()
-  #removesAtMs = 0
-  /** Never rejects. */
-  #removing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #timerAtMs = 0
-  /** The next turn looks for more that is over. */
-  #looksOn = false
+  #walkTimer: NodeJS.Timeout | undefined
+  /** Never reject. */
+  #walking: Promise<void> | undefined
+  #walksAgain = false
+  #orphans: Promise<unknown> | undefined
   #isClosed = false
 
-  private constructor(store: Store, options: LeasesOptions) {
+  private constructor(store: Store, terms: LeaseTerms, options: LeasesOptions) {
     this.#store = store
+    this.#terms = terms
     this.#options = options
-    this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => this.#slots.has(name))
+    this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => terms.has(name))
     store.leases.listen({
-      fenceOf: (name) => this.#fenceOf(this.#slots.get(name)),
-      attaches: ({ lease, fence }) => {
-        const slot = this.#slots.get(lease)
-        if (slot?.lease?.fence === fence) slot.hasKeys = true
-      },
+      fencesAt: (names, ts) => terms.fencesAt(names, ts),
+      attaches: (rider) => this.#attaches(rider),
     })
+    this.#walkIn(WALK_MS)
   }
 
   /** Call this before anything is committed: until then every lease counts as free. */
   static async open(store: Store, options: LeasesOptions): Promise<Leases> {
-    const leases = new Leases(store, options)
-    const orphans = new Set(store.upkeep.restoring === undefined ? await options.keys.fences() : [])
-    for (const [record, value] of await store.system.list(LEASES)) {
-      const slot = leases.#open(record.slice(LEASES.length))
-      const lease = decodeLease(value)
-      slot.hasKeys = orphans.delete(lease.fence)
-      if (lease.state === 'ending') leases.#wasReleased(slot, lease)
-      else leases.#became(slot, lease, RESTART_MS)
-    }
-    // A repair may have lost the record of a lease.
-    for (const fence of orphans) leases.#finish(fence)
-    leases.#schedule()
+    const { keys, limits } = options
+    if (store.cells.isShared) return new Leases(store, new TermsInRecords(store, limits), options)
+    const attached = store.upkeep.restoring === undefined ? await keys.fences() : new Set<Timestamp>()
+    const { terms, orphans } = await TermsInMemory.open(store, limits, attached)
+    const leases = new Leases(store, terms, options)
+    const finish = (fence: Timestamp) => keys.finish(fence, Number.POSITIVE_INFINITY, leases.#stop.signal)
+    leases.#orphans = Promise.all([...orphans].map((fence) => finish(fence).catch((error) => leases.#failed(error))))
     return leases
   }
 
   async close(): Promise<void> {
     this.#isClosed = true
     clearTimeout(this.#timer)
-    for (const { queue } of this.#slots.values())
-      for (const waiting of [...queue]) {
-        if (waiting.request.waitMs === undefined || waiting.request.waitMs === 0) continue
-        this.#waiting.remove(waiting)
-        waiting.reject(closing())
-      }
+    clearTimeout(this.#walkTimer)
     this.#stop.abort(closing())
-    for (const { writing } of this.#slots.values()) await writing
-    await Promise.all(this.#ending)
+    const waited = [...this.#waited.values()]
+    for (const lease of waited) {
+      for (const waiting of [...lease.queue])
+        if (!waiting.isOver) {
+          this.#waiting.remove(waiting)
+          waiting.reject(closing())
+        }
+      lease.ask()
+    }
+    for (const { attended } of waited) await attended
+    await Promise.allSettled(this.#ending.values())
+    await this.#walking
+    await this.#orphans
   }
 
   summary(): LeasesSummary {
-    // Nobody may have noticed yet that some terms have ended.
-    let held = this.#byEnd.size
-    const nowMs = this.#store.time.elapsedMs()
-    for (const { rank } of this.#byEnd.ascending()) {
-      if (rank > nowMs) break
-      held--
-    }
-    const { ending } = this.#slotCounts
     const { grants, renewals, released, ranOut } = this.#counts
-    return {
-      held,
-      waiting: this.#waiting.size,
-      ending,
-      grants,
-      renewals,
-      ends: { released, ranOut },
-    }
+    return { ...this.#terms.counts(), waiting: this.#waiting.size, grants, renewals, ends: { released, ranOut } }
   }
 
   // ---- Calls
 
   async put(name: string, request: LeaseRequest): Promise<LeaseState> {
-    return (
-      this.renewNow(name, request) ?? this.#owned.making(name, request.caller, async () => this.#ask(name, request))
-    )
+    return this.acquire(name, request)
   }
 
-  renewNow(name: string, request: Omit<LeaseRequest, 'waitMs' | 'signal'>): LeaseState | undefined {
-    const slot = this.#slots.get(name)
-    if (slot === undefined || slot.writing !== undefined) return undefined
-    const held = this.#heldOf(slot)
-    if (judgePut(request, held, slot.storedTtlMs) !== 'renew') return undefined
-    return this.#renewed(slot)
-  }
-
-  #ask(name: string, request: LeaseRequest): Promise<LeaseState> {
+  /** `put`. A renewal that writes nothing is answered in this turn of the event loop. */
+  acquire(name: string, request: LeaseRequest): Awaitable<LeaseState> {
     requireSound(name, request)
+    const renewed = this.#terms.renew(name, request)
+    if (renewed === undefined) return this.#ask(name, request)
+    this.#counts.renewals++
+    return renewed
+  }
+
+  async #ask(name: string, request: LeaseRequest): Promise<LeaseState> {
     requireWanted(request.signal)
-    const slot = this.#slots.get(name)
-    if (slot === undefined && request.fence !== undefined) throw otherFence(name, undefined)
-    return new Promise((resolve, reject) => {
-      this.#asked(slot ?? this.#openNew(name), { name, request, resolve, reject })
-    })
-  }
-
-  #open(name: string): Slot {
-    const slot = new Slot(name, this.#slotCounts)
-    this.#slots.set(name, slot)
-    return slot
-  }
-
-  /** @throws KvError `overloaded` */
-  #openNew(name: string): Slot {
-    const { leasesMax } = this.#options.limits
-    if (this.#slots.size >= leasesMax) throw tooManyLeases(leasesMax)
-    return this.#open(name)
-  }
-
-  /** @throws KvError `lease_held`, `precondition_failed`, `overloaded` */
-  #asked(slot: Slot, asking: Asking): void {
-    const { holder, fence, waitMs = 0 } = asking.request
-    const held = this.#heldOf(slot)
-    // A renewal is one from the moment at which it comes, however long the disk takes.
-    const isHolder = held?.holder === holder && (fence ?? held.fence) === held.fence
-    if (isHolder) this.#extend(slot)
-    const isFirst = slot.queue.size === 0 || held !== undefined // A free lease is about to be that of the first who waits.
-    if (slot.writing === undefined && isFirst && this.#judged(slot, asking, waitMs === 0)) return
-    if (waitMs > 0 && this.#isClosed) throw closing()
-    if (this.#waiting.size >= WAITING_MAX) throw tooManyWait(WAITING_MAX)
-    const nowMs = this.#store.time.elapsedMs()
-    this.#waiting.add(slot.queue, asking, nowMs + waitMs)
-    // One more who waits changes nothing for the others. But nobody may have noticed yet that the lease is free.
-    if (this.#heldOf(slot) === undefined && nowMs >= slot.endsAgainAtMs) this.#advance(slot)
-    this.#schedule()
-  }
-
-  /**
-   * Answers a request, or begins to write for it. Nothing of the lease may be being written.
-   * @param isOver it waits no longer.
-   * @returns false: it has to wait.
-   */
-  #judged(slot: Slot, asking: Asking, isOver: boolean): boolean {
-    const { request, resolve, reject } = asking
-    const held = this.#heldOf(slot)
-    switch (judgePut(request, held, slot.storedTtlMs)) {
-      case 'renew':
-        resolve(this.#renewed(slot))
-        return true
-      case 'other_fence':
-        reject(this.#otherFence(slot))
-        return true
-      case 'held':
-        if (!isOver && request.fence === undefined) return false
-        reject(heldByAnother(this.#stateOf(slot)))
-        return true
-      case 'store':
-        void this.#storeTtl(slot, held as StoredLease, asking)
-        return true
-      case 'grant':
-        this.#free(slot)
-        if (slot.ended !== undefined) return this.#isRefused(slot, slot.ended, asking, isOver)
-        void this.#grant(slot, asking)
-        return true
-    }
-  }
-
-  /** The keys of the last grant come first. @returns false: the request has to wait for their end. */
-  #isRefused(slot: Slot, ended: StoredLease, { reject }: Asking, isOver: boolean): boolean {
-    if (this.#store.time.elapsedMs() >= slot.endsAgainAtMs) this.#inBackground(this.#tryToEnd(slot, ended))
-    else if (isOver) {
-      reject(keysAreLocked(slot.name, ended.holder, physicalMs(this.#store.now())))
-      return true
-    }
-    return false
+    const asked = (): Promise<LeaseState> =>
+      new Promise((resolve, reject) => this.#asked({ name, request, resolve, reject }))
+    return this.#owned.making(name, request.caller, asked)
   }
 
   async get(name: string): Promise<LeaseState> {
     requireLeaseName(name)
-    const slot = this.#slots.get(name)
-    if (slot === undefined || this.#heldOf(slot) === undefined) throw isFree(name)
-    return this.#stateOf(slot)
+    const held = await this.#terms.held(name)
+    if (held === undefined) throw isFree(name)
+    return held
   }
 
   async list(prefix?: string): Promise<readonly LeaseState[]> {
     return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).items
   }
 
-  async page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>> {
-    const isHeld = (slot: Slot): boolean => this.#heldOf(slot) !== undefined
-    const { items, next } = await this.#slots.page(request, (slot) => isHeld(slot) && reaches?.(slot.name) !== false)
-    return { items: items.filter(isHeld).map((slot) => this.#stateOf(slot)), next }
+  /** Those that are held. Other requests run meanwhile. @param reaches whether the caller may see it. Default: all. */
+  page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>> {
+    return this.#terms.page(request, reaches)
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {
     requireLeaseName(name)
     requireHolder(holder)
+    const backoff = new Backoff()
+    let untilMs: number | undefined
+    let tried: Timestamp | undefined
     for (;;) {
-      const slot = this.#slots.get(name)
-      if (slot === undefined) return { deleting: false }
-      if (slot.writing !== undefined) {
-        await slot.writing
+      const looked = this.#terms.look(name)
+      const seen = looked instanceof Promise ? await looked : looked
+      const { record, held } = seen
+      if (record === undefined || record.state === 'free') return { deleting: false }
+      // The lease was given up, by a write whose answer was lost or by another server, and somebody holds it since.
+      if (tried !== undefined && record.fence !== tried) return { deleting: false }
+      if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
+        throw otherFence(name, held)
+      tried = record.fence
+      if (await this.#ended(name, seen, 'released')) return { deleting: false }
+      if (!hasKeysToEnd(record)) {
+        await backoff.wait()
         continue
       }
-      const held = this.#heldOf(slot)
-      if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
-        throw this.#otherFence(slot)
-      this.#free(slot, 'released') // From this turn on no transaction commits under its fence.
-      if (slot.ended !== undefined) return { deleting: !(await this.#release(slot, slot.ended)) }
-      if (slot.hasRecord) await this.#erase([slot])
-      else this.#advance(slot)
-      return { deleting: false }
+      untilMs ??= performance.now() + KEYS_LOCKED_MS
+      const leftMs = this.#isClosed ? 0 : untilMs - performance.now()
+      if (leftMs <= 0 && (await this.#terms.look(name)).record?.state === 'ending') return { deleting: true }
+      await backoff.wait(Math.max(0, leftMs), this.#stop.signal).catch(() => {})
     }
   }
 
-  // ---- Terms
+  // ---- Transactions
 
-  #fenceOf(slot: Slot | undefined): Timestamp {
-    const lease = slot?.lease
-    return lease === undefined
-      ? 0
-      : fenceInForce({ fence: lease.fence, endsAtMs: slot?.rank ?? 0 }, this.#store.time.elapsedMs())
-  }
-
-  /** The grant in force. */
-  #heldOf(slot: Slot): StoredLease | undefined {
-    return this.#fenceOf(slot) === 0 ? undefined : slot.lease
-  }
-
-  /** The lease has a term from now on, and its record is on disk. */
-  #became(slot: Slot, lease: StoredLease, graceMs = 0): void {
-    slot.lease = lease
-    slot.hasRecord = true
-    slot.storedTtlMs = lease.ttlMs
-    this.#extend(slot, graceMs)
-  }
-
-  #extend(slot: Slot, graceMs = 0): void {
-    const endsAtMs = this.#store.time.elapsedMs() + (slot.lease?.ttlMs ?? 0) + graceMs
-    this.#byEnd.set(slot, slot.place === -1 ? endsAtMs : Math.max(endsAtMs, slot.rank))
-  }
-
-  #renewed(slot: Slot): LeaseState {
-    this.#counts.renewals++
-    this.#extend(slot)
-    return this.#stateOf(slot)
-  }
-
-  /** From this turn on its fence is not in force. */
-  #free(slot: Slot, end: 'released' | 'ranOut' = 'ranOut'): void {
-    if (slot.lease !== undefined) {
-      this.#counts[end]++
-      if (slot.hasKeys) slot.ended = slot.lease
-    }
-    slot.lease = undefined
-    slot.hasKeys = false
-    this.#byEnd.delete(slot)
-  }
-
-  // ---- The disk
-
-  async #grant(slot: Slot, { request, resolve, reject }: Asking): Promise<void> {
-    const { holder, ttlMs } = request
-    this.#over.delete(slot)
-    await this.#writing([slot], async () => {
-      // Above the commit_ts of every transaction under an earlier fence: those are fixed already.
-      const lease = { holder, ttlMs, fence: await this.#store.tso(1) }
-      await this.#record(slot, lease)
-      this.#became(slot, lease)
-      this.#counts.grants++
-      resolve(this.#stateOf(slot))
-    }).catch(reject)
-  }
-
-  /** A renewal by another TTL, or of a lease whose record is not known. */
-  async #storeTtl(slot: Slot, held: StoredLease, { request, resolve, reject }: Asking): Promise<void> {
-    await this.#writing([slot], async () => {
-      const lease = { ...held, ttlMs: request.ttlMs }
-      await this.#record(slot, lease)
-      // Even if its term has ended meanwhile: nobody else was granted the lease.
-      this.#byEnd.delete(slot)
-      this.#became(slot, lease)
-      resolve(this.#renewed(slot))
-    }).catch(reject)
-  }
-
-  async #record(slot: Slot, lease: StoredLease, state: 'held' | 'ending' = 'held'): Promise<void> {
-    slot.hasRecord = true // Perhaps so if this fails.
-    slot.isEnding = false
-    slot.storedTtlMs = undefined
-    const value = encodeLease({ ...lease, state, endsTs: 0, hasKeys: false })
-    await this.#store.system.write([{ name: `${LEASES}${slot.name}`, value }])
-    slot.isEnding = state === 'ending'
-    slot.storedTtlMs = lease.ttlMs
-  }
-
-  /** Removes the records of free leases. Until it is done nobody is granted them. */
-  #erase(slots: readonly Slot[]): Promise<void> {
-    for (const slot of slots) this.#over.delete(slot)
-    return this.#writing(slots, async () => {
-      await this.#store.system.write(slots.map(({ name }) => ({ name: `${LEASES}${name}`, value: undefined })))
-      for (const slot of slots) slot.hasRecord = false
-    })
-  }
-
-  /**
-   * Goes on until the keys of a released lease are deleted.
-   * @returns false: for long they were locked, and others go on. That the lease was released is on disk then.
-   */
-  async #release(slot: Slot, ended: StoredLease): Promise<boolean> {
-    const { fence } = ended
-    const untilMs = performance.now() + KEYS_LOCKED_MS
+  async #attaches({ lease: name, fence }: LeaseRider): Promise<void> {
+    if (this.#attaching.has(fence)) return
     const backoff = new Backoff()
     for (;;) {
-      await (slot.writing ?? this.#tryToEnd(slot, ended)) // One try is enough for all who wait for it.
-      if (slot.ended?.fence !== fence) return true
-      const leftMs = this.#isClosed ? 0 : untilMs - performance.now()
-      if (leftMs > 0) await backoff.wait(leftMs, this.#stop.signal).catch(() => {})
-      else if (slot.isEnding) return false
+      const seen = await this.#terms.look(name)
+      const { record } = seen
+      if (record?.state !== 'held' || record.fence !== fence) return
+      if (record.hasKeys || (await this.#terms.swap(name, seen, { ...record, hasKeys: true }))) break
+      await backoff.wait()
     }
+    if (this.#attaching.size >= ATTACHING_MAX) this.#attaching.clear()
+    this.#attaching.add(fence)
+  }
+
+  // ---- Those that ask
+
+  /** @throws KvError `overloaded` */
+  #asked(asking: Asking): void {
+    const { name, request } = asking
+    const { waitMs = 0 } = request
+    if (waitMs > 0 && this.#isClosed) throw closing()
+    if (this.#waiting.size >= (waitMs > 0 ? WAITING_MAX : 2 * WAITING_MAX)) throw tooManyWait(WAITING_MAX)
+    const lease = this.#waited.get(name) ?? new WaitedLease(name)
+    this.#waited.set(name, lease)
+    lease.news.add(this.#waiting.add(lease.queue, asking, this.#store.time.elapsedMs() + waitMs))
+    lease.ask()
+    lease.attended ??= this.#attend(lease)
+    this.#schedule()
+  }
+
+  /** Goes through the queue until it is empty. One at a time does so for a lease, so that requests of this process do not race. */
+  async #attend(lease: WaitedLease): Promise<void> {
+    let pauseMs = LOOK_AGAIN_MS_FIRST
+    let backoff = new Backoff()
+    while (lease.queue.size > 0) {
+      lease.isAsked = false
+      const endsInMs = await this.#answerSome(lease).catch((error) => this.#rejectAll(lease, error))
+      if (endsInMs !== undefined) backoff = new Backoff()
+      else if (lease.queue.size > 0) await backoff.wait()
+      if (endsInMs === undefined || lease.queue.size === 0 || lease.isAsked) continue
+      const paused = lease.pause()
+      const nowMs = this.#store.time.elapsedMs()
+      this.#byLook.set(lease, nowMs + Math.min(endsInMs, pauseMs * (0.5 + Math.random() / 2)))
+      this.#schedule()
+      await paused
+      this.#byLook.delete(lease)
+      pauseMs = Math.min(LOOK_AGAIN_MS_MAX, 2 * pauseMs)
+    }
+    this.#waited.delete(lease.name)
+  }
+
+  async #rejectAll({ queue }: WaitedLease, error: unknown): Promise<undefined> {
+    let answered = 0
+    for (const waiting of queue) {
+      this.#waiting.remove(waiting)
+      waiting.reject(error)
+      if (++answered % ANSWERED_TOGETHER_MAX === 0) await nextTurn()
+    }
+    return undefined
   }
 
   /**
-   * Deletes the keys that are attached to a grant which is over. Before that its record says so: after a restart nobody must hold a lease that has
-   * lost its keys. Where other transactions have locked one, it changes nothing and waits for nobody: `Slot.ended` stays.
+   * Looks at the lease, and answers those whose waits are over or who get it, in the order of their arrival.
+   * @returns milliseconds until the term ends; undefined: somebody else has changed the lease meanwhile.
    */
-  #tryToEnd(slot: Slot, ended: StoredLease): Promise<void> {
-    this.#toEnd.delete(slot.nextTry)
-    return this.#writing([slot], async () => {
-      try {
-        if (!slot.isEnding) await this.#record(slot, ended, 'ending')
-        const tried = await this.#options.keys.end(ended.fence, slot.lockedKey)
-        slot.lockedKey = tried.isDone ? undefined : tried.lockedKey
-        if (tried.isDone) slot.hasEnded()
-      } finally {
-        if (slot.ended !== undefined) {
-          slot.endsAgainMs = Math.min(END_AGAIN_MS_MAX, Math.max(END_AGAIN_MS_FIRST, 2 * slot.endsAgainMs))
-          slot.endsAgainAtMs = this.#store.time.elapsedMs() + slot.endsAgainMs
-        }
-      }
-    })
-  }
-
-  #finish(fence: Timestamp): void {
-    this.#inBackground(this.#options.keys.finish(fence, Number.POSITIVE_INFINITY, this.#stop.signal))
-  }
-
-  #inBackground(work: Promise<unknown>): void {
-    const ending = work
-      .then(() => {})
-      .catch((error: unknown) => {
-        if (!(error instanceof KvError)) this.#options.onError(error)
-      })
-      .finally(() => {
-        this.#ending.delete(ending)
-        this.#endSome()
-      })
-    this.#ending.add(ending)
-  }
-
-  /** The server was stopped before the keys of the lease could be deleted. */
-  #wasReleased(slot: Slot, lease: StoredLease): void {
-    slot.hasRecord = true
-    slot.isEnding = true
-    if (slot.hasKeys) slot.ended = lease
-    slot.hasKeys = false
-    this.#advance(slot)
-  }
-
-  async #writing(slots: readonly Slot[], write: () => Promise<void>): Promise<void> {
-    let done = (): void => {}
-    const writing = new Promise<void>((resolve) => {
-      done = resolve
-    })
-    for (const slot of slots) slot.writing = writing
-    try {
-      await write()
-    } finally {
-      for (const slot of slots) slot.writing = undefined
-      done()
-      for (const slot of slots) this.#advance(slot)
-      this.#schedule()
-    }
-  }
-
-  /** Goes through those that wait for the lease, after anything has changed about it. */
-  #advance(slot: Slot): void {
-    if (slot.writing !== undefined) return
+  async #answerSome(lease: WaitedLease): Promise<number | undefined> {
+    const { name, queue, news } = lease
+    const [first = queue.values().next().value] = news
+    lease.news = new Set()
+    const looked = this.#terms.look(name, first?.request)
+    const seen = looked instanceof Promise ? await looked : looked
+    // One more who waits changes nothing for the others.
+    const isSame = seen.held !== undefined && seen.held.fence === lease.waitsFor
+    // Who has come since is not judged by a look, or renewed from a moment, of before.
+    const all = isSame ? news : [...queue].filter((waiting) => !lease.news.has(waiting))
+    lease.waitsFor = 0
+    const round: Round = { name, seen, areKeysLocked: false }
     let answered = 0
-    for (const waiting of slot.queue) {
-      const isOver = waiting.isOver || (waiting.request.waitMs ?? 0) === 0
-      if (this.#judged(slot, waiting, isOver)) {
-        this.#waiting.remove(waiting)
-        answered++
+    for (const waiting of all) {
+      if (!queue.has(waiting)) continue
+      if (answered === ANSWERED_TOGETHER_MAX) {
+        await nextTurn()
+        answered = 0
       }
-      if (slot.writing !== undefined) return
-      if (answered === ANSWERED_TOGETHER_MAX) return void setImmediate(() => this.#advanceAgain(slot))
+      try {
+        if (!(await this.#judge(round, waiting))) return undefined
+      } catch (error) {
+        if (round.seen.held === undefined && isKvError(error, 'storage_unavailable')) throw error // So it is for the others.
+        this.#waiting.remove(waiting)
+        waiting.reject(error)
+        return undefined
+      }
+      if (!queue.has(waiting)) answered++
     }
-    if (this.#heldOf(slot) !== undefined) return
-    this.#free(slot)
-    if (slot.ended !== undefined) this.#toEnd.set(slot.nextTry, slot.endsAgainAtMs)
-    else if (slot.hasRecord) this.#over.add(slot)
-    else this.#slots.delete(slot.name)
+    const { held, nowTs } = round.seen
+    lease.waitsFor = held?.fence ?? 0
+    return held === undefined ? Number.POSITIVE_INFINITY : held.expiresAtMs - physicalMs(nowTs) + 1
   }
 
-  #advanceAgain(slot: Slot): void {
-    if (this.#slots.get(slot.name) === slot) this.#advance(slot)
+  /** Answers a request, unless it has to wait. @returns false: the lease has to be looked at again. */
+  async #judge(round: Round, waiting: WaitingHolder): Promise<boolean> {
+    const { name, seen } = round
+    const { record, held, nowTs } = seen
+    const { request, isOver } = waiting
+    const verdict = judgePut(request, held)
+    if (verdict === 'other_fence') this.#answer(waiting, otherFence(name, held))
+    else if (held !== undefined && verdict === 'held') {
+      if (isOver || request.fence !== undefined) this.#answer(waiting, heldByAnother(held))
+      else this.#waiting.stay(waiting)
+    } else if (held === undefined && record !== undefined && hasKeysToEnd(record)) {
+      round.areKeysLocked ||= !(await this.#ended(name, seen, 'ranOut'))
+      if (!round.areKeysLocked) {
+        round.seen = await this.#terms.look(name)
+        return this.#judge(round, waiting)
+      }
+      if (isOver) this.#answer(waiting, keysAreLocked(name, record.holder, physicalMs(nowTs)))
+      else this.#waiting.stay(waiting)
+    } else return this.#give(round, waiting)
+    return true
+  }
+
+  /** Renews the lease, or grants it. */
+  async #give(round: Round, waiting: WaitingHolder): Promise<boolean> {
+    const { name, seen } = round
+    const isGrant = seen.held === undefined
+    const given = await this.#given(name, seen, waiting.request)
+    if (given?.held === undefined) return false
+    round.seen = given
+    if (!isGrant) this.#counts.renewals++
+    else {
+      this.#counts.grants++
+      if (seen.record?.state === 'held') this.#counts.ranOut++
+      this.#walkIn(WALK_MS)
+    }
+    if (waiting.queue.has(waiting)) this.#answer(waiting, given.held)
+    else if (isGrant) {
+      await this.#ended(name, given, 'released') // Its client has hung up meanwhile.
+      return false
+    }
+    return true
+  }
+
+  async #given(name: string, seen: SeenLease, request: LeaseRequest): Promise<SeenLease | undefined> {
+    const { holder, ttlMs } = request
+    const { record, held, nowTs } = seen
+    if (record === undefined) {
+      // Nobody has held the lease: a record is made first, see `LeaseRecord`.
+      await this.#terms.requireRoom()
+      const free = await this.#terms.swap(name, seen, freeSince(nowTs))
+      return free && this.#given(name, free, request)
+    }
+    const next = held === undefined ? grant(holder, ttlMs, await this.#store.tso(1)) : renewal(record, ttlMs, nowTs)
+    return this.#terms.swap(name, seen, next)
+  }
+
+  #answer(waiting: WaitingHolder, answer: LeaseState | KvError): void {
+    this.#waiting.remove(waiting)
+    if (answer instanceof KvError) waiting.reject(answer)
+    else waiting.resolve(answer)
+  }
+
+  // ---- Ends
+
+  /**
+   * Ends a grant that is over, or that its holder gives up: its keys, and its record after them.
+   * @returns false: somebody was faster, or others have locked some of the keys. The record says that the lease ends then, or has changed.
+   */
+  #ended(name: string, seen: SeenLease, end: End): Promise<boolean> {
+    const { record } = seen
+    if (record === undefined || !hasKeysToEnd(record)) return this.#removed(name, seen, end)
+    const known = this.#ending.get(record.fence)
+    if (known !== undefined) return known // One try is enough for all who wait for it.
+    const ending = this.#endKeys(name, seen, record, end).finally(() => this.#ending.delete(record.fence))
+    this.#ending.set(record.fence, ending)
+    return ending
+  }
+
+  async #endKeys(name: string, seen: SeenLease, record: LeaseRecord, end: End): Promise<boolean> {
+    let ending: SeenLease | undefined = seen
+    if (record.state === 'held') {
+      ending = await this.#terms.swap(name, seen, { ...record, state: 'ending' }) // From here on no transaction commits under it.
+      if (ending === undefined) return false
+      this.#counts[end]++
+    }
+    if (!(await this.#options.keys.end(record.fence))) return false
+    this.#attaching.delete(record.fence)
+    await this.#terms.swap(name, ending, undefined) // Else somebody else has done so.
+    this.#waited.get(name)?.ask()
+    return true
+  }
+
+  /** Removes a record without keys. */
+  async #removed(name: string, seen: SeenLease, end: End): Promise<boolean> {
+    if ((await this.#terms.swap(name, seen, undefined)) === undefined) return false
+    if (seen.record?.state === 'held') this.#counts[end]++
+    this.#waited.get(name)?.ask()
+    return true
+  }
+
+  #walkIn(ms: number): void {
+    if (this.#isClosed || this.#walkTimer !== undefined || ms === Number.POSITIVE_INFINITY) return
+    if (this.#options.walks === false) return
+    this.#walkTimer = setTimeout(() => this.#walk(), ms * (0.75 + Math.random() / 2))
+    this.#walkTimer.unref()
+  }
+
+  /** Looks for leases that are over. Where several servers grant leases, the one that granted some may have died. */
+  #walk(): void {
+    this.#walksAgain = this.#walking !== undefined
+    this.#walking ??= this.#endAll()
+      .catch((error: unknown) => {
+        this.#failed(error)
+        return WALK_MS
+      })
+      .then((nextMs) => {
+        this.#walking = undefined
+        clearTimeout(this.#walkTimer)
+        this.#walkTimer = undefined
+        this.#walkIn(this.#walksAgain ? 0 : nextMs)
+      })
+  }
+
+  /** @returns when to do so again. */
+  async #endAll(): Promise<number> {
+    const { over, nextMs } = await this.#terms.over()
+    const left = [...over]
+    const endSome = async (): Promise<void> => {
+      for (let one = left.pop(); one !== undefined && !this.#isClosed; one = left.pop()) {
+        const [name, seen] = one
+        const waited = this.#waited.get(name)
+        if (waited !== undefined) waited.ask()
+        else await this.#ended(name, seen, 'ranOut').catch((error) => this.#failed(error))
+      }
+    }
+    await Promise.all(Array.from({ length: ENDED_TOGETHER }, endSome))
+    return nextMs
+  }
+
+  #failed(error: unknown): void {
+    if (!(error instanceof KvError)) this.#options.onError(error)
   }
 
   // ---- Time
 
+  /** Ends the terms and the waits that are over. Timers do so by themselves. */
   look(): void {
+    this.#endPauses()
+    for (const lease of this.#waited.values()) lease.ask()
+    this.#walk()
+  }
+
+  #endPauses(): void {
     const nowMs = this.#store.time.elapsedMs()
-    let ended = 0
-    for (; ended < ENDED_TOGETHER_MAX; ended++) {
-      const { first } = this.#byEnd
-      if (first === undefined || first.rank > nowMs) break
-      this.#byEnd.delete(first)
-      this.#advance(first)
-    }
     const over = this.#waiting.endedBy(nowMs, ANSWERED_TOGETHER_MAX)
-    for (const waiting of over) this.#endWait(waiting)
-    if (ended === ENDED_TOGETHER_MAX || over.length === ANSWERED_TOGETHER_MAX) this.#lookOn()
-    this.#endSome()
-    if (this.#over.size > 0 && nowMs >= this.#removesAtMs) this.#removeOver()
-    this.#schedule()
-  }
-
-  /** In the next turn. Node runs timers that are due by then in the same one. */
-  #lookOn(): void {
-    if (this.#looksOn) return
-    this.#looksOn = true
-    setImmediate(() => {
-      this.#looksOn = false
-      if (!this.#isClosed) this.look()
-    })
-  }
-
-  #endWait(waiting: WaitingHolder): void {
-    const slot = this.#slots.get(waiting.name)
-    if (slot === undefined || slot.writing !== undefined) return // It is judged after the write.
-    if (this.#judged(slot, waiting, true)) this.#waiting.remove(waiting)
-  }
-
-  /** Each on its own, so that none waits for the locks of another. */
-  #endSome(): void {
-    if (this.#isClosed) return
-    const nowMs = this.#store.time.elapsedMs()
-    while (this.#ending.size < ENDING_MAX) {
-      const { first } = this.#toEnd
-      if (first === undefined || first.rank > nowMs) return
-      const { slot } = first
-      this.#toEnd.delete(first)
-      if (slot.ended !== undefined) this.#inBackground(this.#tryToEnd(slot, slot.ended))
+    for (const waiting of over) {
+      const lease = this.#waited.get(waiting.name)
+      lease?.news.add(waiting)
+      lease?.ask()
     }
-  }
-
-  #removeOver(): void {
-    if (this.#removing !== undefined) return
-    const slots: Slot[] = []
-    for (const slot of this.#over) if (slots.push(slot) === REMOVED_TOGETHER_MAX) break
-    this.#removing = this.#erase(slots)
-      .catch((error: unknown) => {
-        this.#removesAtMs = this.#store.time.elapsedMs() + REMOVE_AGAIN_MS
-        if (!(error instanceof KvError)) this.#options.onError(error)
-      })
-      .finally(() => {
-        this.#removing = undefined
-        this.#schedule()
-      })
+    let woken = 0
+    for (; woken < ANSWERED_TOGETHER_MAX; woken++) {
+      const { first } = this.#byLook
+      if (first === undefined || first.rank > nowMs) break
+      this.#byLook.delete(first)
+      first.ask()
+    }
+    if (over.length < ANSWERED_TOGETHER_MAX && woken < ANSWERED_TOGETHER_MAX) this.#schedule()
+    else setImmediate(() => !this.#isClosed && this.#endPauses())
   }
 
   #schedule(): void {
-    if (this.#isClosed || this.#looksOn) return
-    const removesAtMs = this.#over.size > 0 && this.#removing === undefined ? this.#removesAtMs : undefined
-    const endsAtMs = this.#ending.size < ENDING_MAX ? this.#toEnd.first?.rank : undefined
-    const times = [this.#byEnd.first?.rank, this.#waiting.nextMs, removesAtMs, endsAtMs].filter(
-      (ms) => ms !== undefined,
-    )
-    if (times.length === 0) return
+    if (this.#isClosed) return
+    const none = Number.POSITIVE_INFINITY
+    const nextMs = Math.min(this.#waiting.nextMs ?? none, this.#byLook.first?.rank ?? none)
+    if (nextMs === none) return
     const nowMs = this.#store.time.elapsedMs()
-    const atMs = Math.min(Math.max(Math.min(...times), nowMs), nowMs + LOOK_MS_MAX)
+    const atMs = Math.min(Math.max(nextMs, nowMs), nowMs + LOOK_MS_MAX)
     if (this.#timer !== undefined && this.#timerAtMs <= atMs) return
     clearTimeout(this.#timer)
     this.#timerAtMs = atMs
     this.#timer = setTimeout(
       () => {
         this.#timer = undefined
-        this.look()
+        this.#endPauses()
       },
       Math.max(1, Math.ceil(atMs - nowMs)),
     )
     this.#timer.unref()
   }
+}
 
-  // ---- Answers
+/** One walk through those that wait for a lease. */
+interface Round {
+  readonly name: string
+  /** The lease as it stands. */
+  seen: SeenLease
+  /** Keys of its last holder. */
+  areKeysLocked: boolean
+}
 
-  #stateOf({ name, lease, rank }: Slot): LeaseState {
-    const { holder, fence, ttlMs } = lease as StoredLease
-    return { name, holder, fence, ttlMs, expiresAtMs: this.#expiresAtMs(rank) }
-  }
-
-  /** Unix milliseconds by the present clock. They change when that is set. */
-  #expiresAtMs(rank: number): number {
-    return Math.ceil(physicalMs(this.#store.now()) + rank - this.#store.time.elapsedMs())
-  }
-
-  #otherFence(slot: Slot): KvError<'precondition_failed'> {
-    return otherFence(slot.name, this.#heldOf(slot) && this.#stateOf(slot))
-  }
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve)
+  })
 }

@@ -18,7 +18,7 @@ export type Queue = Set<WaitingHolder>
 /** Ranked by the end of its wait. */
 export interface WaitingHolder extends Asking, Ranked {
   readonly queue: Queue
-  /** Its wait is over: it is answered as soon as the lease can be judged. */
+  /** It waits no longer: it is answered as soon as the lease can be judged. */
   isOver: boolean
   stopListening?: () => void
 }
@@ -37,21 +37,27 @@ export class WaitingHolders {
     return this.#byEnd.first?.rank
   }
 
-  /** @throws what asking for the signal throws: the server lets no more requests wait. */
-  add(queue: Queue, asking: Asking, endsAtMs: number): void {
+  add(queue: Queue, asking: Asking, endsAtMs: number): WaitingHolder {
     const { name, request, resolve, reject } = asking
-    // A wait for the disk alone is as long as that of any write.
-    const signal = (request.waitMs ?? 0) > 0 ? signalOf(request.signal) : undefined
-    if (signal?.aborted) throw signal.reason
-    const waiting: WaitingHolder = { name, request, resolve, reject, queue, isOver: false, rank: 0, place: -1 }
+    const isOver = (request.waitMs ?? 0) === 0
+    const waiting: WaitingHolder = { name, request, resolve, reject, queue, isOver, rank: 0, place: -1 }
     queue.add(waiting)
     this.#size++
-    this.#byEnd.set(waiting, endsAtMs)
+    if (!isOver) this.#byEnd.set(waiting, endsAtMs)
+    return waiting
+  }
+
+  /** It has to wait for longer than for the disk. @throws what asking for the signal throws: the server lets no more requests wait. */
+  stay(waiting: WaitingHolder): void {
+    if (waiting.stopListening !== undefined) return
+    const signal = signalOf(waiting.request.signal)
     if (signal === undefined) return
-    waiting.stopListening = onAbort(signal, () => {
+    const leave = (): void => {
       this.remove(waiting)
-      reject(signal.reason)
-    })
+      waiting.reject(signal.reason)
+    }
+    if (signal.aborted) leave()
+    else waiting.stopListening = onAbort(signal, leave)
   }
 
   /** Whoever calls this answers it. */

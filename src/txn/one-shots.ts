@@ -220,7 +220,7 @@ export class OneShots {
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       const version = (key: Uint8Array) => found.get(keyText(key))
       const failed = failedChecks(checks, version)
-      if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lostAt(riders?.leases ?? []))
+      if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lost(riders?.leases ?? []))
       // Latches of this process keep checks true until the commit, but for versions that expire. Where others write too, or without
       // latches, only validation does.
       const isLatched = this.#isOnePhase && !keys.deletesRange

@@ -1,6 +1,7 @@
 import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
+import { atHand } from '../event-loop/after.js'
 import { atOnce } from '../event-loop/slices.js'
 import type { GetAnswer, PrewriteMutation, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
@@ -80,7 +81,7 @@ export class OneTurn {
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
         if (startTs === undefined || found === undefined || this.#mayBeRepeat(request, startTs)) return false
         const version = (key: Uint8Array) => found.get(keyText(key))
-        requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []))
+        requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])))
         if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
         const ran = runNow(ops, found, startTs, counted.answer)
         if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
@@ -170,7 +171,6 @@ interface OpsDone {
 /** @param ops at most `ITEMS_MAX`, without ranges. */
 function runNow(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: AnswerLease): OpsDone {
   const txn = new OneTurnWrites(found, startTs)
-  const results = runOps(txn, ops, startTs, answer)
-  if (results instanceof Promise) throw new Error('an op has waited in one turn of the event loop')
+  const results = atHand(runOps(txn, ops, startTs, answer))
   return { results, mutations: txn.mutations() }
 }

@@ -147,7 +147,7 @@ test('what holders are told is what transactions are judged by, over restarts an
       /** Everything that can go on without more time has done so. */
       const settle = async (): Promise<void> => {
         do for (let i = 0; i < 10; i++) await turn()
-        while (waiting.size !== leasing.leases.summary().waiting)
+        while (waiting.size !== leasing.leases.summary().waiting || store.figures.writeQueue.batches > 0)
       }
       for (const step of steps) {
         if (step.do === 'pass') leasing.pass(step.ms)

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { KvError } from '../../src/errors/kv-error.js'
-import { codeOf, EngineFailure, failureOf, TappedEngine, testStores, turn } from '../store/support.js'
+import type { KvError } from '../../src/errors/kv-error.js'
+import { codeOf, EngineFailure, TappedEngine, testStores, turn } from '../store/support.js'
 import { Leasing, namesOf, TwoClocks } from './support.js'
 
 const stores = testStores()
@@ -205,20 +205,6 @@ describe('a restart', () => {
 })
 
 describe('those that wait', () => {
-  test('leave the queue when they hang up', async () => {
-    const leasing = await start()
-    await leasing.put('a', 'x')
-    const abort = new AbortController()
-    const gone = leasing.put('a', 'y', { waitMs: 60_000, signal: abort.signal })
-    const next = leasing.put('a', 'z', { waitMs: 60_000 })
-    await leasing.waiting(2)
-    abort.abort(new KvError('overloaded', 'gone', {}))
-    expect(await failureOf(gone)).toMatchObject({ code: 'overloaded', message: 'gone' })
-    await leasing.waiting(1)
-    await leasing.leases.remove('a', 'x')
-    expect(await next).toMatchObject({ holder: 'z' })
-  })
-
   test('get the lease in the order of arrival, however many there are', async () => {
     const leasing = await start()
     await leasing.put('a', 'x')
@@ -293,19 +279,6 @@ describe('those that wait', () => {
     expect(fences[0]).toBe(fence)
     expect(fences.toSorted((a, b) => a - b)).toEqual(fences)
     expect(leasing.leases.summary()).toMatchObject({ held: 1, waiting: 0 })
-  })
-
-  test('are refused by a server that closes, which renews on', async () => {
-    const leasing = await start()
-    const { fence } = await leasing.put('a', 'x')
-    const waiting = leasing.put('a', 'y', { waitMs: 60_000 })
-    await leasing.waiting(1)
-    await leasing.leases.close()
-    expect(await codeOf(waiting)).toBe('overloaded')
-    expect(await codeOf(leasing.put('a', 'y', { waitMs: 60_000 }))).toBe('overloaded')
-    expect(await codeOf(leasing.put('a', 'y'))).toBe('lease_held')
-    expect(await leasing.put('a', 'x')).toMatchObject({ fence })
-    await leasing.leases.remove('a', 'x')
   })
 
   test('get it from those whose records are being removed', async () => {

@@ -187,7 +187,7 @@ const MUTANTS = [
   [
     'a check in one turn is not made',
     'txn/one-turn',
-    'requireChecks(checks, version, () => this.#store.leases.lost(riders?.leases ?? []));',
+    'requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])));',
     '',
   ],
   [
@@ -534,7 +534,7 @@ const MUTANTS = [
   [
     'a lease is checked at start_ts',
     'store/calls/riders',
-    'const lost = leases.lost(this.#leases);',
+    'const lost = atHand(leases.lost(this.#leases));',
     'const lost = leases.lost(this.#leases).filter(({ fence }) => fence === 0 || fence < startTs);',
   ],
   [
@@ -545,67 +545,87 @@ const MUTANTS = [
   ],
   [
     'a lease that has run out passes the check',
-    'leases/leases',
-    'fenceOf: (name) => this.#fenceOf(this.#slots.get(name))',
-    'fenceOf: (name) => this.#slots.get(name)?.lease?.fence ?? 0',
+    'leases/terms-in-memory',
+    'return slot !== undefined && this.#isHeld(slot) ? slot.record.fence : 0;',
+    'return slot !== undefined && slot.endsAtMs > 0 ? slot.record.fence : 0;',
   ],
   [
     'a transaction that writes nothing needs no lease',
     'txn/one-shots',
     'await requireLeases(this.#store.leases, riders ?? {});',
-    '',
-    'checksFailed(failed, await this.#store.leases.lostAt(riders?.leases ?? []))',
+    ';',
+    'checksFailed(failed, await this.#store.leases.lost(riders?.leases ?? []))',
     'checksFailed(failed, [])',
   ],
   [
     'a restart renews no lease',
-    'leases/leases',
-    'leases.#became(slot, lease, RESTART_MS);',
-    'leases.#became(slot, lease, physicalMs(lease.fence) - physicalMs(store.now()));',
+    'leases/terms-in-memory',
+    'terms.#extend(slot, RESTART_MS);',
+    'terms.#extend(slot, physicalMs(record.fence) - physicalMs(store.now()));',
   ],
   [
     'a renewal revives a lease after the next grant',
     'leases/leases',
-    "case 'other_fence':\n",
-    "case 'other_fence':\nif (request.fence < held?.fence) {\nvoid this.#storeTtl(slot, request, asking);\nreturn true;\n}\n",
+    "if (verdict === 'other_fence')",
+    `if (verdict === 'other_fence' && request.fence < held?.fence) {
+            const { holder, fence, ttlMs } = request;
+            const revived = await this.#terms.swap(name, seen, { ...record, holder, fence, ttlMs });
+            if (revived === undefined)
+                return false;
+            round.seen = revived;
+            this.#answer(waiting, revived.held);
+        }
+        else if (verdict === 'other_fence')`,
   ],
   [
     'a lease may end while another TTL is written for it',
-    'leases/leases',
-    'async #storeTtl(slot, held, { request, resolve, reject }) {\n        await this.#writing([slot],',
-    'async #storeTtl(slot, held, { request, resolve, reject }) {\n        await this.#writing([],',
+    'leases/terms-in-memory',
+    'slot.writing = written.then(',
+    "slot.writing = next?.state === 'held' && next.fence === record.fence ? undefined : written.then(",
   ],
   [
     'a record is removed after the next grant',
-    'leases/leases',
-    'const { holder, ttlMs } = request;\n        this.#over.delete(slot);',
-    'const { holder, ttlMs } = request;',
+    'leases/terms-in-memory',
+    'if (slot?.record !== seen.record || slot?.writing !== undefined)',
+    'if ((next !== undefined && slot?.record !== seen.record) || slot?.writing !== undefined)',
   ],
   [
     'a fence is taken when the wait for it begins',
     'leases/leases',
-    'if (!isOver && request.fence === undefined)\n                    return false;',
-    'if (!isOver && request.fence === undefined) {\nrequest.early ??= Promise.resolve(this.#store.tso(1)).catch(() => undefined);\nreturn false;\n}',
-    'fence: await this.#store.tso(1)',
-    'fence: (await request.early) ?? (await this.#store.tso(1))',
+    'this.#waiting.stay(waiting);\n        }\n        else if (held === undefined',
+    '{\nrequest.early ??= Promise.resolve(this.#store.tso(1)).catch(() => undefined);\nthis.#waiting.stay(waiting);\n}\n        }\n        else if (held === undefined',
+    'grant(holder, ttlMs, await this.#store.tso(1))',
+    'grant(holder, ttlMs, (await request.early) ?? (await this.#store.tso(1)))',
   ],
   [
     'a grant is answered before it is on disk',
-    'leases/leases',
-    'fence: await this.#store.tso(1) };\n            await this.#record(slot, lease);',
-    'fence: await this.#store.tso(1) };\n            void this.#record(slot, lease).catch(() => { });',
+    'leases/terms-in-memory',
+    'return written;',
+    `if (next?.state === 'held' && next.fence !== record.fence) {
+            written.catch(() => { });
+            slot.record = next;
+            this.#extend(slot);
+            return Promise.resolve(this.#seen(slot));
+        }
+        return written;`,
   ],
   [
     'a release is answered before it is on disk',
     'leases/leases',
-    'await this.#erase([slot]);',
-    'void this.#erase([slot]).catch(() => { });',
+    "if (await this.#ended(name, seen, 'released'))\n                return { deleting: false };\n            if",
+    "const ended = this.#ended(name, seen, 'released');\nended.catch(() => { });\nif (!hasKeysToEnd(record) || (await ended))\n                return { deleting: false };\n            if",
   ],
   [
     'another TTL is answered before it is on disk',
-    'leases/leases',
-    'ttlMs: request.ttlMs };\n            await this.#record(slot, lease);',
-    'ttlMs: request.ttlMs };\n            void this.#record(slot, lease).catch(() => { });',
+    'leases/terms-in-memory',
+    'return written;',
+    `if (next?.state === 'held' && next.fence === record.fence) {
+            written.catch(() => { });
+            slot.record = next;
+            this.#extend(slot);
+            return Promise.resolve(this.#seen(slot));
+        }
+        return written;`,
   ],
   // Keys that are attached to leases
   [
@@ -624,15 +644,15 @@ const MUTANTS = [
   [
     'a lease is granted before its keys are deleted',
     'leases/leases',
-    'return this.#isRefused(slot, slot.ended, asking, isOver);',
-    'this.#inBackground(this.#tryToEnd(slot, slot.ended.fence));',
+    'else if (held === undefined && record !== undefined && hasKeysToEnd(record)) {',
+    'else if (false) {',
   ],
-  ['a restart does not know what is attached', 'leases/leases', 'await options.keys.fences()', '[]'],
+  ['a restart does not know what is attached', 'leases/leases', 'await keys.fences()', 'new Set()'],
   [
     'the keys of a lease go before its record says so',
-    'leases/leases',
-    "await this.#record(slot, ended, 'ending');",
-    ';',
+    'leases/terms-in-memory',
+    'const written = this.#store.system\n            .write([change])',
+    "const written = (next?.state === 'ending' ? Promise.resolve() : this.#store.system.write([change]))",
   ],
   [
     'a key is attached without its row',

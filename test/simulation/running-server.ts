@@ -1,6 +1,6 @@
 import type { Changes } from '../../src/changes/changes.js'
 import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
-import type { ServerLeases } from '../../src/leases/server-leases.js'
+import type { Leases } from '../../src/leases/leases.js'
 import type { ObserversHome } from '../../src/observers/observers-home.js'
 import type { PrewriteAnswer, PrewriteRequest } from '../../src/percolator/api.js'
 import type { Store } from '../../src/store/store.js'
@@ -20,7 +20,7 @@ export interface RunningServer {
   }
   readonly observers: ObserversHome
   readonly changes: Changes
-  readonly leases: ServerLeases | undefined
+  readonly leases: Leases | undefined
   /** See `Profile.collects`. */
   collect(isByHand: boolean, behindMs: number): Promise<unknown>
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer>

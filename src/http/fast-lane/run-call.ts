@@ -85,13 +85,9 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
   function lease(call: Call, name: string, request: LeaseRequest): void {
     const done = (state: LeaseState): void =>
       call.end(dataText(shownLease(state), call.headers.answerFormat, call.grant))
-    const renewed = database.leases.renewNow(name, request)
-    if (renewed !== undefined) done(renewed)
-    else
-      database.leases
-        .put(name, { ...request, caller: call.grant.identity })
-        .then(done)
-        .catch((error) => fail(call, error))
+    const state = database.leases.acquire(name, { ...request, caller: call.grant.identity })
+    if (state instanceof Promise) state.then(done).catch((error) => fail(call, error))
+    else done(state)
   }
 
   return (call) => {

@@ -4,6 +4,7 @@ import { decodeConsumer } from '../../changes/rules/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from '../../changes/rules/consumer.js'
 import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
+import { atHand } from '../../event-loop/after.js'
 import { type FailedLeaseCheck, leaseLost } from '../../leases/rules/lease.js'
 import { acknowledge } from '../../observers/rules/acknowledge.js'
 import type { Ack, Entry } from '../../observers/rules/cell.js'
@@ -253,7 +254,7 @@ export class PrewriteRiders implements Preparation {
     }
     const notified = this.#notify.length > 0 ? { cells: this.#notify, commitTs } : undefined
     // After the others, which recognize a repeat of a transaction that has committed.
-    const lost = leases.lost(this.#leases)
+    const lost = atHand(leases.lost(this.#leases))
     if (lost.length > 0) throw this.#lostLeases(lost)
     return { kind: 'ridden', ridden: { effects, notified, depth, acknowledged, consumers } }
   }

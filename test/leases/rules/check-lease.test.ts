@@ -1,21 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { fenceInForce, lostLeases } from '../../../src/leases/rules/check-lease.js'
-
-describe('a fence is in force', () => {
-  const term = { fence: 7, endsAtMs: 1000 }
-  test.each([
-    ['before the end of its term', term, 999, 7],
-    ['not at the end of its term', term, 1000, 0],
-    ['not after the end of its term', term, 5000, 0],
-    ['not where there was no grant', undefined, 0, 0],
-  ])('%s', (_, given, nowMs, fence) => {
-    expect(fenceInForce(given, nowMs)).toBe(fence)
-  })
-})
+import { lostLeases } from '../../../src/leases/rules/check-lease.js'
 
 describe('the leases of a transaction', () => {
   const held: Readonly<Record<string, number>> = { a: 5, b: 9 }
-  const fenceOf = (lease: string): number => held[lease] ?? 0
   test.each([
     ['none', [], []],
     [
@@ -43,6 +30,11 @@ describe('the leases of a transaction', () => {
     ],
     ['places in a list of checks', [{ lease: 'c', fence: 1, index: 12 }], [{ index: 12, lease: 'c', fence: 0 }]],
   ])('%s', (_, riders, lost) => {
-    expect(lostLeases(riders, fenceOf)).toEqual(lost)
+    expect(
+      lostLeases(
+        riders,
+        riders.map(({ lease }) => held[lease] ?? 0),
+      ),
+    ).toEqual(lost)
   })
 })

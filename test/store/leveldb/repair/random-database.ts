@@ -115,7 +115,10 @@ export async function writeRandomDatabase(
     })
     presents.splice(0, presents.length, model.present())
     await registerObservers(store)
-    store.leases.listen({ fenceOf: (name) => model.leases.get(name) ?? 0, attaches: () => {} })
+    store.leases.listen({
+      fencesAt: (names) => names.map((name) => model.leases.get(name) ?? 0),
+      attaches: async () => {},
+    })
     for (let i = 0; i < txns; i++) {
       ms += random.below(20)
       await step(store, model, random, keys)

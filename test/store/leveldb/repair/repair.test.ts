@@ -374,7 +374,7 @@ test('an older version that counts again is attached to its lease as before', as
   const directory = await newDirectory()
   const store = await open(directory, START_MS)
   const fence = await store.tso(1)
-  store.leases.listen({ fenceOf: () => fence, attaches: () => {} })
+  store.leases.listen({ fencesAt: (names) => names.map(() => fence), attaches: async () => {} })
   const attached = [
     { ...put('a', 'attached'), leaseFence: fence },
     { op: 'put' as const, key: attachedKey(fence, utf8('a')), value: new Uint8Array() },
