@@ -64,8 +64,8 @@ export class Pins {
   }
 
   /** Reads the pins from the store, because other servers may have created, renewed or removed some. */
-  reload(): Promise<void> {
-    return this.#pins.load()
+  async reload(): Promise<void> {
+    await this.#pins.load()
   }
 
   /**

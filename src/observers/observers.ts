@@ -3,6 +3,7 @@ import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { inParts } from '../coordinator/in-parts.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
 import type { Limits } from '../limits.js'
@@ -12,8 +13,8 @@ import { requireName } from '../percolator/name.js'
 import type { CellListener, Cells } from '../store/cells.js'
 import { requireLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
+import { RecordTable } from '../store/record-table.js'
 import type { Store } from '../store/store.js'
-import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
@@ -27,15 +28,12 @@ import type { ObserverCounts, ObserversHome, ObserversSummary } from './observer
 import { pageOfStates } from './page-of-states.js'
 import {
   decodeBackfill,
-  decodeObserver,
   encodeBackfill,
-  encodeObserver,
-  isBackfillRecord,
   nameOfBackfill,
-  nameOfRecord,
+  OBSERVER_RECORDS,
   observedRangeOf,
   optionsOf,
-  REGISTRATIONS,
+  required,
   type StoredObserver,
 } from './registration.js'
 import type { Cell, CellChange, Failure } from './rules/cell.js'
@@ -63,11 +61,6 @@ export interface ObserversOptions {
   readonly sizes?: DispatcherSizes | undefined
 }
 
-/** A registration that has been checked. */
-interface Asked extends Pick<StoredObserver, 'name' | 'range' | 'options'> {
-  readonly keyRange: KeyRange
-}
-
 /** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
 export class Observers implements ObserversHome {
   readonly #store: Store
@@ -78,10 +71,9 @@ export class Observers implements ObserversHome {
   readonly #byId = new Map<Timestamp, ActiveObserver>()
   /** Observers whose acknowledgements all were collected, until the next one. */
   readonly #withoutAcks = new Set<Timestamp>()
-  /** Registrations that are being written. */
-  #arriving = 0
-  /** Names of which a write has failed: the disk knows whether it has landed. */
-  readonly #inDoubt = new Set<string>()
+  readonly #registrations: RecordTable<StoredObserver>
+  /** Reads how far backfills of registrations that were read or written have come. Never rejects. */
+  #resuming: Promise<void> = Promise.resolve()
   /** Another sweep is going to begin. */
   #isUnswept = false
   /** Never rejects. */
@@ -99,6 +91,7 @@ export class Observers implements ObserversHome {
     this.#cells = cells
     this.#options = options
     this.#sources = { store, cells, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
+    this.#registrations = new RecordTable(store.system, OBSERVER_RECORDS, (name, stored) => this.#known(name, stored))
     this.expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
   }
 
@@ -111,14 +104,9 @@ export class Observers implements ObserversHome {
   }
 
   async #register(): Promise<void> {
-    const { observed, system } = this.#store
-    observed.listen(this.#listener())
-    const records = await system.list(REGISTRATIONS)
-    for (const [record, value] of records) {
-      if (isBackfillRecord(record)) continue
-      const name = record.slice(REGISTRATIONS.length)
-      wantAsStored(this.#add(decodeObserver(name, value)), records.get(nameOfBackfill(name)))
-    }
+    this.#store.observed.listen(this.#listener())
+    await this.#registrations.load()
+    await this.#resuming
   }
 
   /** One observer after the other. A claim does not wait for the others. */
@@ -132,7 +120,7 @@ export class Observers implements ObserversHome {
 
   /** After the database was opened again. One observer after the other, as at the start. */
   async #reload(): Promise<void> {
-    await this.#settleAll()
+    await this.#settle()
     for (const observer of this.#byName.values()) await observer.reload().catch((error) => this.#report(error))
   }
 
@@ -194,39 +182,33 @@ export class Observers implements ObserversHome {
     name: string,
     { range, backfill = false, ...given }: Registration,
   ): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
-    const asked: Asked = { name, range, keyRange: observedRangeOf(range), options: optionsOf(given) }
-    return this.#changing(name, async () => {
-      const present = this.#byName.get(name)
-      if (present === undefined) return { state: await (await this.#create(asked, backfill)).state(), isNew: true }
-      if (!isSameRange(present.range, asked.keyRange)) {
+    const keyRange = observedRangeOf(range)
+    const options = optionsOf(given)
+    let isNew = false
+    const state = await this.#change(
+      name,
+      async (present) => {
+        isNew = present === undefined
+        if (present === undefined) return this.#create({ name, range, options }, keyRange)
+        if (isSameRange(keyRangeOf(present.range), keyRange)) return { ...present, range, options }
         const text = `the observer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { observer: name })
-      }
-      await this.#change(present, { ...present.stored, range, options: asked.options }, backfill)
-      return { state: await present.state(), isNew: false }
-    })
+      },
+      backfill,
+    )
+    return { state, isNew }
   }
 
-  /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked. */
-  async #create({ name, range, keyRange, options }: Asked, backfill: boolean): Promise<ActiveObserver> {
+  /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked, also while the write is in doubt. */
+  async #create(asked: Pick<StoredObserver, 'name' | 'range' | 'options'>, range: KeyRange): Promise<StoredObserver> {
     const { observersMax } = this.#options.limits
-    if (this.#byName.size + this.#arriving + this.#inDoubt.size >= observersMax)
+    // With this one.
+    if (this.#registrations.size > observersMax)
       throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
-    this.#arriving++
-    try {
-      const id = await this.#store.tso(1)
-      this.#store.observed.register({ id, name, range: keyRange, maxDepth: options.maxDepth })
-      this.expiryMarks.run()
-      const sinceTs = await this.#sinceTs(id)
-      const stored: StoredObserver = { id, name, range, options, sinceTs, isPaused: false }
-      await this.#write(name, recordsOf(stored, backfill)) // When it has failed, cells are marked until that is settled.
-      const observer = this.#add(stored)
-      if (backfill) observer.backfill.want()
-      observer.backfill.run()
-      return observer
-    } finally {
-      this.#arriving--
-    }
+    const id = await this.#store.tso(1)
+    this.#store.observed.register({ id, name: asked.name, range, maxDepth: asked.options.maxDepth })
+    this.expiryMarks.run()
+    return { ...asked, id, sinceTs: await this.#sinceTs(id), isPaused: false }
   }
 
   async #sinceTs(id: Timestamp): Promise<Timestamp> {
@@ -239,59 +221,51 @@ export class Observers implements ObserversHome {
     }
   }
 
-  async #change(observer: ActiveObserver, stored: StoredObserver, backfill: boolean): Promise<void> {
-    await this.#write(stored.name, recordsOf(stored, backfill))
-    if (backfill) observer.backfill.want()
-    this.#become(observer, stored)
+  /** @param backfill from the beginning. */
+  async #change(
+    name: string,
+    decide: (present: StoredObserver | undefined) => Awaitable<StoredObserver>,
+    backfill = false,
+  ): Promise<ObserverState> {
+    requireName('observer', name)
+    await this.#registrations.change(name, decide, ({ id }) =>
+      backfill ? [{ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) }] : [],
+    )
+    await this.#resuming
+    return this.#find(name).state()
   }
 
-  #become(observer: ActiveObserver, stored: StoredObserver): void {
-    const { id, name, options } = stored
+  /** A registration is known to stand, or to stand no more. Marks have gone on while that was in doubt, so `since_ts` is true. */
+  #known(name: string, stored: StoredObserver | undefined): void {
+    const observer = this.#byName.get(name)
+    if (stored === undefined) {
+      const id = observer?.id ?? this.#store.observed.named(name)?.id
+      this.#byName.delete(name)
+      if (id !== undefined) this.#unregister(id)
+      void observer?.end(noSuchObserver(name))
+      this.#sweep()
+      return
+    }
+    const known = observer ?? this.#add(stored)
+    this.#resuming = this.#resuming.then(() => this.#resume(known)).catch((error) => this.#report(error))
+    if (observer === undefined) return
+    const { id, options } = stored
     this.#store.observed.register({ id, name, range: observer.range, maxDepth: options.maxDepth })
     observer.become(stored)
   }
 
-  /** Writes records of one registration, whose name is held. */
-  async #write(name: string, writes: readonly SystemWrite[]): Promise<void> {
-    try {
-      await this.#store.system.write(writes)
-    } catch (error) {
-      this.#inDoubt.add(name)
-      await this.#settle(name).catch(() => {}) // Later, when the database is not open again yet.
-      throw error
-    }
+  async #resume({ id, stored, backfill }: ActiveObserver): Promise<void> {
+    const record = nameOfBackfill(stored.name)
+    const bytes = (await this.#store.system.list(record)).get(record)
+    const progress = bytes && decodeBackfill(bytes)
+    if (progress?.id !== id) return // A name may be given to a new observer.
+    // One that is running has come further than its record.
+    if (!backfill.isWanted || progress.after === undefined) backfill.want(progress.after)
+    if (!stored.isPaused) backfill.run()
   }
 
-  /**
-   * A write that has failed may be on disk: the registration becomes what stands there. Marks have gone on, so `since_ts` is true.
-   * Call it while the name is held. @throws KvError `storage_unavailable`
-   */
-  async #settle(name: string): Promise<void> {
-    if (!this.#inDoubt.has(name)) return
-    const { system } = this.#store
-    const record = await system.get(nameOfRecord(name))
-    const backfill = await system.get(nameOfBackfill(name))
-    this.#inDoubt.delete(name)
-    if (record === undefined) return this.#forget(name)
-    const stored = decodeObserver(name, record)
-    const observer = this.#byName.get(name) ?? this.#add(stored)
-    wantAsStored(observer, backfill)
-    this.#become(observer, stored)
-  }
-
-  async #settleAll(): Promise<void> {
-    for (const name of [...this.#inDoubt])
-      await this.#changing(name, async () => {}).catch((error) => this.#report(error))
-  }
-
-  /** Its record is not on disk. */
-  async #forget(name: string): Promise<void> {
-    const observer = this.#byName.get(name)
-    const id = observer?.id ?? this.#store.observed.named(name)?.id
-    this.#byName.delete(name)
-    if (id !== undefined) this.#unregister(id)
-    await observer?.end(noSuchObserver(name))
-    this.#sweep()
+  async #settle(): Promise<void> {
+    await this.#registrations.settle().catch((error) => this.#report(error))
   }
 
   #unregister(id: Timestamp): void {
@@ -353,25 +327,19 @@ export class Observers implements ObserversHome {
     this.#counting = undefined
   }
 
-  remove(name: string): Promise<void> {
-    return this.#changing(name, async () => {
-      const observer = this.#find(name)
-      await observer.backfill.stop() // Else its progress would be written again.
-      const records = [nameOfRecord(name), nameOfBackfill(name)]
-      await this.#write(
-        name,
-        records.map((record) => ({ name: record, value: undefined })),
-      )
-      await this.#forget(name)
-    })
+  async remove(name: string): Promise<void> {
+    requireName('observer', name)
+    const removed = this.#byName.get(name)
+    const stop = async (present: StoredObserver | undefined): Promise<undefined> => {
+      if (present === undefined) throw noSuchObserver(name)
+      await this.#find(name).backfill.stop() // Else its progress would be written again.
+    }
+    await this.#registrations.change(name, stop, () => [{ name: nameOfBackfill(name), value: undefined }])
+    await removed?.end(noSuchObserver(name))
   }
 
   backfill(name: string): Promise<ObserverState> {
-    return this.#changing(name, async () => {
-      const observer = this.#find(name)
-      await this.#change(observer, observer.stored, true)
-      return observer.state()
-    })
+    return this.#change(name, (present) => required(name, present), true)
   }
 
   pause(name: string): Promise<ObserverState> {
@@ -383,19 +351,9 @@ export class Observers implements ObserversHome {
   }
 
   #setPaused(name: string, isPaused: boolean): Promise<ObserverState> {
-    return this.#changing(name, async () => {
-      const observer = this.#find(name)
-      if (observer.stored.isPaused !== isPaused) await this.#change(observer, { ...observer.stored, isPaused }, false)
-      return observer.state()
-    })
-  }
-
-  /** Changes of one registration run one after the other. */
-  async #changing<T>(name: string, body: () => Promise<T>): Promise<T> {
-    requireName('observer', name)
-    return this.#store.system.hold([nameOfRecord(name)], async () => {
-      await this.#settle(name)
-      return body()
+    return this.#change(name, (present) => {
+      const stored = required(name, present)
+      return stored.isPaused === isPaused ? stored : { ...stored, isPaused }
     })
   }
 
@@ -512,7 +470,7 @@ export class Observers implements ObserversHome {
 
   /** Removes acknowledgements that no run can conflict with, after a collection up to `safePoint`. */
   async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
-    await this.#settleAll()
+    await this.#settle()
     for (const id of [...this.#byId.keys()]) {
       if (this.#withoutAcks.has(id)) continue
       this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
@@ -545,18 +503,4 @@ export class Observers implements ObserversHome {
       },
     }
   }
-}
-
-function recordsOf(stored: StoredObserver, backfill: boolean): SystemWrite[] {
-  const { id, name } = stored
-  const writes: SystemWrite[] = [{ name: nameOfRecord(name), value: encodeObserver(stored) }]
-  if (backfill) writes.push({ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) })
-  return writes
-}
-
-/** @param record of its backfill. A name may be given to a new observer. */
-function wantAsStored(observer: ActiveObserver, record: Uint8Array | undefined): void {
-  if (record === undefined) return
-  const { id, after } = decodeBackfill(record)
-  if (id === observer.id) observer.backfill.want(after)
 }

@@ -5,8 +5,10 @@ import { ATTEMPTS_MAX, BACKOFF_MS_MAX, DEPTH_MAX } from '../limits.js'
 import { rangeFields, rangeIn } from '../percolator/codec/given-range.js'
 import { asInteger, asOptionalBytes, packRecord, unpackRecord } from '../percolator/codec/record.js'
 import { type GivenRange, keyRangeOf } from '../percolator/given-range.js'
+import type { RecordKind } from '../store/record-table.js'
 import type { SystemName } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
+import { noSuchObserver } from './rules/observer.js'
 import type { ObserverOptions } from './rules/observers-api.js'
 
 /** An observer as its record has it. */
@@ -27,25 +29,17 @@ export interface StoredBackfill {
   readonly after: Uint8Array | undefined
 }
 
-export const REGISTRATIONS = 'observer/' satisfies SystemName
+const REGISTRATIONS = 'observer/' satisfies SystemName
 /** No name of an observer has a slash. */
 const BACKFILL = '/backfill'
 
 const DEFAULTS: ObserverOptions = { maxAttempts: 16, backoffMs: 200, backoffMaxMs: 60_000, maxDepth: 64 }
 
-export function nameOfRecord(name: string): SystemName {
-  return `${REGISTRATIONS}${name}`
-}
-
 export function nameOfBackfill(name: string): SystemName {
   return `${REGISTRATIONS}${name}${BACKFILL}`
 }
 
-export function isBackfillRecord(name: SystemName): boolean {
-  return name.endsWith(BACKFILL)
-}
-
-export function encodeObserver({ id, range, options, sinceTs, isPaused }: StoredObserver): Buffer {
+function encodeObserver({ id, range, options, sinceTs, isPaused }: StoredObserver): Buffer {
   const { maxAttempts, backoffMs, backoffMaxMs, maxDepth } = options
   return packRecord([
     id,
@@ -60,7 +54,7 @@ export function encodeObserver({ id, range, options, sinceTs, isPaused }: Stored
 }
 
 /** @throws CorruptRecord */
-export function decodeObserver(name: string, bytes: Uint8Array): StoredObserver {
+function decodeObserver(name: string, bytes: Uint8Array): StoredObserver {
   const [id, sinceTs, isPaused, prefix, start, end, ...options] = unpackRecord(bytes, OBSERVER, 10)
   const [maxAttempts, backoffMs, backoffMaxMs, maxDepth] = options.map((option) => asInteger(option, OBSERVER))
   return {
@@ -78,6 +72,12 @@ export function decodeObserver(name: string, bytes: Uint8Array): StoredObserver 
   }
 }
 
+export const OBSERVER_RECORDS: RecordKind<StoredObserver> = {
+  prefix: REGISTRATIONS,
+  encode: encodeObserver,
+  decode: (name, record) => (name.endsWith(BACKFILL) ? undefined : decodeObserver(name, record)),
+}
+
 /** The last field is not used: a record of this kind has three fields at least. */
 export function encodeBackfill({ id, after }: StoredBackfill): Buffer {
   return packRecord([id, after ?? null, 0])
@@ -91,6 +91,12 @@ export function decodeBackfill(bytes: Uint8Array): StoredBackfill {
 
 const OBSERVER = 'observer'
 const BACKFILL_RECORD = 'backfill'
+
+/** @throws KvError `not_found` */
+export function required(name: string, stored: StoredObserver | undefined): StoredObserver {
+  if (stored === undefined) throw noSuchObserver(name)
+  return stored
+}
 
 // ---- Requests
 

@@ -13,8 +13,10 @@ import { LOCK_WAIT_MS_DEFAULT, TIMER_MS_MAX } from '../limits.js'
 import type { PrewriteMutation } from '../percolator/api.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
+import { RecordTable } from '../store/record-table.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
+import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { claimOrder, leaseMs } from './claim-order.js'
 import { distinctKeys } from './distinct-keys.js'
@@ -22,14 +24,11 @@ import type { ObserversOptions } from './observers.js'
 import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
 import { pageOfStates } from './page-of-states.js'
 import {
-  decodeObserver,
-  encodeObserver,
-  isBackfillRecord,
   nameOfBackfill,
-  nameOfRecord,
+  OBSERVER_RECORDS,
   observedRangeOf,
   optionsOf,
-  REGISTRATIONS,
+  required,
   type StoredObserver,
 } from './registration.js'
 import { encodeAckTs } from './rules/codec/cell-key.js'
@@ -72,6 +71,7 @@ export interface SharedObserversOptions extends Omit<ObserversOptions, 'sizes'> 
 export class SharedObservers implements ObserversHome {
   readonly #store: Store
   readonly #cells: SharedCells
+  readonly #registrations: RecordTable<StoredObserver>
   readonly #options: SharedObserversOptions
   readonly #resolver: LockResolver
   readonly #random: () => number
@@ -87,6 +87,7 @@ export class SharedObservers implements ObserversHome {
   private constructor(store: Store, cells: SharedCells, options: SharedObserversOptions) {
     this.#store = store
     this.#cells = cells
+    this.#registrations = new RecordTable(store.system, OBSERVER_RECORDS)
     this.#options = options
     this.#random = options.random ?? Math.random
     this.#resolver = new LockResolver(store)
@@ -120,14 +121,11 @@ export class SharedObservers implements ObserversHome {
 
   async #load(): Promise<readonly Registered[]> {
     const beganMs = this.#store.time.elapsedMs()
-    const records = await this.#store.system.list(REGISTRATIONS)
+    const records = await this.#registrations.load()
     const found: Registered[] = []
     const ids = new Set<Timestamp>()
-    for (const [record, value] of records) {
-      if (isBackfillRecord(record)) continue
-      const name = record.slice(REGISTRATIONS.length)
-      const stored = decodeObserver(name, value)
-      const { id, sinceTs, options } = stored
+    for (const stored of this.#registrations.values()) {
+      const { id, name, sinceTs, options } = stored
       const observer = { id, name, range: keyRangeOf(stored.range), maxDepth: options.maxDepth, sinceTs }
       found.push(observer)
       if (sinceTs === 0) continue
@@ -182,23 +180,18 @@ export class SharedObservers implements ObserversHome {
     const keyRange = observedRangeOf(range)
     const options = optionsOf(given)
     requireName('observer', name)
-    const record = nameOfRecord(name)
     let isNew = false
-    for (let isDone = false; !isDone; ) {
-      const before = await this.#store.system.get(record)
-      const present = before && decodeObserver(name, before)
+    const decide = async (present: StoredObserver | undefined): Promise<StoredObserver> => {
       if (present !== undefined && !isSameRange(keyRangeOf(present.range), keyRange)) {
         const text = `the observer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { observer: name })
       }
       if (present === undefined) await this.#requireRoom()
-      const id = present?.id ?? (await this.#store.tso(1))
-      const isPaused = present?.isPaused ?? false
       isNew = present === undefined || present.sinceTs === 0
-      const stored = { id, name, range, options, sinceTs: present?.sinceTs ?? 0, isPaused }
-      if (backfill) await this.#want(name, id)
-      isDone = await this.#store.system.replace(record, before, encodeObserver(stored))
+      const id = present?.id ?? (await this.#store.tso(1))
+      return { id, name, range, options, sinceTs: present?.sinceTs ?? 0, isPaused: present?.isPaused ?? false }
     }
+    await this.#registrations.change(name, decide, ({ id }) => (backfill ? [this.#wanted(name, id)] : []))
     if (isNew) await this.#takeEffect(name)
     await this.#cells.refresh()
     return { state: await this.#find(name).state(), isNew }
@@ -206,22 +199,14 @@ export class SharedObservers implements ObserversHome {
 
   /** The record stands, so every server that commits is going to know it. */
   async #takeEffect(name: string, signal?: AbortSignal): Promise<void> {
-    const record = nameOfRecord(name)
-    for (;;) {
-      const ts = await this.#store.tso(1)
-      const before = await this.#store.system.get(record)
-      if (before === undefined) throw noSuchObserver(name)
-      const stored = decodeObserver(name, before)
-      const sinceTs = stored.sinceTs || ts + timestampFromMs(this.#cells.registeringMs)
-      if (
-        stored.sinceTs === 0 &&
-        !(await this.#store.system.replace(record, before, encodeObserver({ ...stored, sinceTs })))
-      )
-        continue
-      for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
-        await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), signal)
-      return
-    }
+    let ts = 0
+    const { sinceTs } = await this.#registrations.change(name, async (present) => {
+      const stored = required(name, present)
+      ts = await this.#store.tso(1)
+      return stored.sinceTs === 0 ? { ...stored, sinceTs: ts + timestampFromMs(this.#cells.registeringMs) } : stored
+    })
+    for (let now = ts; now <= sinceTs; now = await this.#store.tso(1))
+      await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), signal)
   }
 
   /** What is notified below its since_ts would not count. */
@@ -240,10 +225,10 @@ export class SharedObservers implements ObserversHome {
 
   async #requireRoom(): Promise<void> {
     const { observersMax } = this.#options.limits
-    const records = await this.#store.system.list(REGISTRATIONS)
-    let count = 0
-    for (const record of records.keys()) if (!isBackfillRecord(record)) count++
-    if (count >= observersMax) throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
+    await this.#registrations.load()
+    // With this one.
+    if (this.#registrations.size > observersMax)
+      throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
   }
 
   async get(name: string): Promise<ObserverState> {
@@ -281,15 +266,15 @@ export class SharedObservers implements ObserversHome {
 
   async remove(name: string): Promise<void> {
     await this.#known(name)
-    const records = [nameOfRecord(name), nameOfBackfill(name)]
-    await this.#store.system.write(records.map((record) => ({ name: record, value: undefined })))
+    const remove = (): undefined => {}
+    await this.#registrations.change(name, remove, () => [{ name: nameOfBackfill(name), value: undefined }])
     await this.#cells.refresh()
     this.#sweep()
   }
 
   async backfill(name: string): Promise<ObserverState> {
     const { id } = await this.#known(name)
-    await this.#want(name, id)
+    await this.#store.system.write([this.#wanted(name, id)])
     await this.#cells.refresh()
     return this.#find(name).state()
   }
@@ -303,14 +288,10 @@ export class SharedObservers implements ObserversHome {
   }
 
   async #setPaused(name: string, isPaused: boolean): Promise<ObserverState> {
-    const record = nameOfRecord(name)
-    for (;;) {
-      const before = await this.#store.system.get(record)
-      if (before === undefined) throw noSuchObserver(name)
-      const stored = decodeObserver(name, before)
-      if (stored.isPaused === isPaused) break
-      if (await this.#store.system.replace(record, before, encodeObserver({ ...stored, isPaused }))) break
-    }
+    await this.#registrations.change(name, (present) => {
+      const stored = required(name, present)
+      return stored.isPaused === isPaused ? stored : { ...stored, isPaused }
+    })
     await this.#cells.refresh()
     return this.#find(name).state()
   }
@@ -318,9 +299,9 @@ export class SharedObservers implements ObserversHome {
   // ---- Background work
 
   /** A backfill that is running goes on from the beginning. */
-  async #want(name: string, id: Timestamp): Promise<void> {
+  #wanted(name: string, id: Timestamp): SystemWrite {
     const value = encodeProgress({ id, after: undefined, untilMs: 0 }, Math.floor(this.#random() * 2 ** 48))
-    await this.#store.system.write([{ name: nameOfBackfill(name), value }])
+    return { name: nameOfBackfill(name), value }
   }
 
   #backfill(name: string, record: Uint8Array | undefined): void {

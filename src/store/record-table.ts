@@ -1,5 +1,6 @@
 import { KvError } from '../errors/kv-error.js'
-import type { SystemName, SystemRecords } from './system-records.js'
+import type { Awaitable } from '../event-loop/after.js'
+import type { SystemName, SystemRecords, SystemWrite } from './system-records.js'
 
 /** Tries of a change while other servers change the same record. */
 const TRIES_MAX = 20
@@ -9,11 +10,13 @@ export interface RecordKind<T> {
   readonly prefix: SystemName
   /** On a store that several servers share, no two values of a record are equal. */
   readonly encode: (value: T) => Uint8Array
-  readonly decode: (name: string, record: Uint8Array) => T
+  /** @returns undefined for a record of another kind, whose name begins alike. */
+  readonly decode: (name: string, record: Uint8Array) => T | undefined
 }
 
 interface Known<T> {
   readonly value: T
+  readonly bytes: Uint8Array
   /** When this process wrote it, or learned of it: see `load`. */
   readonly at: number
 }
@@ -28,17 +31,24 @@ export class RecordTable<T> {
   readonly #known = new Map<string, Known<T>>()
   /** By name, what a write that has failed was to leave: whether it stands is known once the record is read. */
   readonly #inDoubt = new Map<string, T | undefined>()
-  #arriving = 0
+  readonly #arriving = new Set<string>()
+  readonly #onChange: (name: string, value: T | undefined) => void
   #moment = 0
 
-  constructor(system: SystemRecords, kind: RecordKind<T>) {
+  /** @param onChange told of what is learned, and of what each own change has left. Must not throw. */
+  constructor(
+    system: SystemRecords,
+    kind: RecordKind<T>,
+    onChange: (name: string, value: T | undefined) => void = () => {},
+  ) {
     this.#system = system
     this.#kind = kind
+    this.#onChange = onChange
   }
 
-  /** With those that are being written. */
+  /** With those that are being written, or may stand because that has failed. */
   get size(): number {
-    return this.#known.size + this.#arriving
+    return new Set([...this.#known.keys(), ...this.#arriving, ...this.#inDoubt.keys()]).size
   }
 
   get(name: string): T | undefined {
@@ -55,56 +65,76 @@ export class RecordTable<T> {
     for (const value of this.#inDoubt.values()) if (value !== undefined) yield value
   }
 
-  /** Reads all records: at the start, and where other servers may have changed some. */
-  async load(): Promise<void> {
+  /** Reads all records: at the start, and where other servers may have changed some. @returns them, and those of other kinds. */
+  async load(): Promise<ReadonlyMap<SystemName, Uint8Array>> {
     const began = ++this.#moment
-    const { prefix, decode } = this.#kind
+    const { prefix } = this.#kind
     const found = await this.#system.list(prefix)
     // What this process has written meanwhile may be missing in what was read.
     const isOlder = (name: string): boolean => (this.#known.get(name)?.at ?? 0) < began
     for (const name of [...this.#known.keys()])
-      if (!found.has(this.#recordOf(name)) && isOlder(name)) this.#known.delete(name)
+      if (!found.has(this.#recordOf(name)) && isOlder(name)) this.#note(name, undefined)
     for (const [record, bytes] of found) {
       const name = record.slice(prefix.length)
-      if (isOlder(name)) this.#note(name, decode(name, bytes))
+      if (isOlder(name)) this.#note(name, bytes)
     }
+    return found
+  }
+
+  /** Reads the records whose writes have failed. @throws KvError `storage_unavailable` */
+  async settle(): Promise<void> {
+    for (const name of [...this.#inDoubt.keys()])
+      await this.#system.hold([this.#recordOf(name)], async () => {
+        if (this.#inDoubt.has(name)) await this.#read(name)
+      })
   }
 
   /**
    * Changes one record. Changes of this process run one after the other, and others are not overwritten.
    * @param decide what the record is to be; undefined removes it. It is given what stands, perhaps again after another server was faster.
    *   What it throws is thrown, and nothing is changed.
+   * @param beside see `SystemRecords.replace`.
    * @throws KvError `storage_unavailable`: it may be done or not.
    */
-  change<D extends T | undefined>(name: string, decide: (present: T | undefined) => D): Promise<D> {
+  async change<D extends T | undefined>(
+    name: string,
+    decide: (present: T | undefined) => Awaitable<D>,
+    beside: (wanted: D) => readonly SystemWrite[] = () => [],
+  ): Promise<D> {
     const record = this.#recordOf(name)
-    const isNew = !this.#known.has(name)
-    if (isNew) this.#arriving++
-    const changing = this.#system.hold([record], async () => {
-      for (let tries = 1; tries <= TRIES_MAX; tries++) {
-        const { bytes, value } = await this.#read(name)
-        const wanted = decide(value)
-        if (wanted === value || (await this.#replace(name, bytes, wanted))) return wanted
-      }
-      throw new KvError('overloaded', `other servers change ${record} at the moment`, {})
-    })
-    return changing.finally(() => {
-      if (isNew) this.#arriving--
-    })
+    if (!this.#known.has(name)) this.#arriving.add(name)
+    try {
+      return await this.#system.hold([record], async () => {
+        for (let tries = 1; tries <= TRIES_MAX; tries++) {
+          const { bytes, value } = await this.#read(name)
+          const wanted = await decide(value)
+          const writes = beside(wanted)
+          if (wanted === value && writes.length === 0) return wanted
+          if (await this.#replace(name, bytes, wanted, writes)) return wanted
+        }
+        throw new KvError('overloaded', `other servers change ${record} at the moment`, {})
+      })
+    } finally {
+      this.#arriving.delete(name)
+    }
   }
 
   async #read(name: string): Promise<{ readonly bytes: Uint8Array | undefined; readonly value: T | undefined }> {
     const bytes = await this.#system.get(this.#recordOf(name))
-    const value = bytes && this.#kind.decode(name, bytes)
-    this.#note(name, value)
-    return { bytes, value }
+    return { bytes, value: this.#note(name, bytes) }
   }
 
-  async #replace(name: string, before: Uint8Array | undefined, wanted: T | undefined): Promise<boolean> {
+  async #replace(
+    name: string,
+    before: Uint8Array | undefined,
+    wanted: T | undefined,
+    beside: readonly SystemWrite[],
+  ): Promise<boolean> {
     this.#inDoubt.set(name, wanted)
+    const bytes = wanted && this.#kind.encode(wanted)
     try {
-      const isDone = await this.#system.replace(this.#recordOf(name), before, wanted && this.#kind.encode(wanted))
-      if (isDone) this.#note(name, wanted)
+      const isDone = await this.#system.replace(this.#recordOf(name), before, bytes, beside)
+      if (isDone) this.#note(name, bytes)
       else this.#inDoubt.delete(name)
       return isDone
     } catch (error) {
@@ -114,10 +144,15 @@ export class RecordTable<T> {
   }
 
   /** The record is known to be so. */
-  #note(name: string, value: T | undefined): void {
-    this.#inDoubt.delete(name)
-    if (value === undefined) this.#known.delete(name)
-    else this.#known.set(name, { value, at: ++this.#moment })
+  #note(name: string, bytes: Uint8Array | undefined): T | undefined {
+    const wasInDoubt = this.#inDoubt.delete(name)
+    const known = this.#known.get(name)
+    const isSame = known !== undefined && bytes !== undefined && Buffer.compare(known.bytes, bytes) === 0
+    const value = isSame ? known.value : bytes && this.#kind.decode(name, bytes)
+    if (value === undefined || bytes === undefined) this.#known.delete(name)
+    else this.#known.set(name, { value, bytes, at: ++this.#moment })
+    if (wasInDoubt || value !== known?.value) this.#onChange(name, value)
+    return value
   }
 
   #recordOf(name: string): SystemName {

@@ -48,9 +48,15 @@ export interface SystemRecords {
    * the caller holds the name.
    * @param expected undefined: that there is none.
    * @param value undefined removes the record.
+   * @param beside in the same batch; on a store that several servers share before it, each alone.
    * @returns whether it is as wanted. After a lost answer that may be the work of another process, where the record is to be removed.
    */
-  replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean>
+  replace(
+    name: SystemName,
+    expected: Uint8Array | undefined,
+    value: Uint8Array | undefined,
+    beside?: readonly SystemWrite[],
+  ): Promise<boolean>
 
   /** `values[i]` is the record of `names[i]`. */
   many(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>

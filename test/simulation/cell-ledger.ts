@@ -1,5 +1,5 @@
 import { keyText } from '../../src/bytes/key-text.js'
-import { decodeObserver, isBackfillRecord, REGISTRATIONS } from '../../src/observers/registration.js'
+import { OBSERVER_RECORDS } from '../../src/observers/registration.js'
 import type { Ack, Entry, Failure } from '../../src/observers/rules/cell.js'
 import { decodeAck, decodeEntry, decodeFailure } from '../../src/observers/rules/codec/cell.js'
 import type { Observer } from '../../src/observers/rules/observer.js'
@@ -178,10 +178,12 @@ export class CellLedger implements CellsSeen {
   }
 
   #register({ name: record, value }: SystemWrite): void {
-    if (!record.startsWith(REGISTRATIONS) || isBackfillRecord(record)) return
-    const name = record.slice(REGISTRATIONS.length)
+    if (!record.startsWith(OBSERVER_RECORDS.prefix)) return
+    const name = record.slice(OBSERVER_RECORDS.prefix.length)
     if (value === undefined) return void this.#observers.delete(name)
-    const { id, sinceTs, range, options } = decodeObserver(name, value)
+    const stored = OBSERVER_RECORDS.decode(name, value)
+    if (stored === undefined) return
+    const { id, sinceTs, range, options } = stored
     this.#observers.set(name, { id, name, sinceTs, range: keyRangeOf(range), maxDepth: options.maxDepth })
   }
 

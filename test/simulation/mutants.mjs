@@ -316,7 +316,7 @@ const MUTANTS = [
   ],
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts: pin.ts };", ';'],
-  ['pins are not stored', 'store/record-table', 'before, wanted && this.#kind.encode(wanted))', 'before, undefined)'],
+  ['pins are not stored', 'store/record-table', 'before, bytes, beside)', 'before, undefined, beside)'],
   // Observers
   [
     'resolving a lock marks nothing',

@@ -1,5 +1,5 @@
 import { keyText } from '../../src/bytes/key-text.js'
-import { decodeObserver, isBackfillRecord, REGISTRATIONS } from '../../src/observers/registration.js'
+import { OBSERVER_RECORDS } from '../../src/observers/registration.js'
 import { ackedCell, decodeAckTs, notifiedCell } from '../../src/observers/rules/codec/cell-key.js'
 import type { Observer } from '../../src/observers/rules/observer.js'
 import { keyRangeOf } from '../../src/percolator/given-range.js'
@@ -45,10 +45,11 @@ export class SharedCellLedger implements CellsSeen {
 
   /** A record of the server. */
   recorded(systemName: string, value: Buffer | undefined): void {
-    if (!systemName.startsWith(REGISTRATIONS) || value === undefined) return
-    if (isBackfillRecord(systemName as `observer/${string}`)) return
-    const name = systemName.slice(REGISTRATIONS.length)
-    const { id, sinceTs, range, options } = decodeObserver(name, value)
+    if (!systemName.startsWith(OBSERVER_RECORDS.prefix) || value === undefined) return
+    const name = systemName.slice(OBSERVER_RECORDS.prefix.length)
+    const stored = OBSERVER_RECORDS.decode(name, value)
+    if (stored === undefined) return
+    const { id, sinceTs, range, options } = stored
     // Whoever has registered it may have died before it took effect: it is no observer then.
     if (sinceTs === 0) return
     this.#observers.set(name, { id, name, sinceTs, range: keyRangeOf(range), maxDepth: options.maxDepth })

@@ -63,6 +63,58 @@ describe('a write that fails', () => {
   })
 })
 
+test('whoever listens is told of what is read and written, and of what a write in doubt has left', async () => {
+  const engine = new TappedEngine()
+  const store = await stores.open({ openEngine: engine.open })
+  const told: unknown[] = []
+  const table = new RecordTable(store.system, COUNTS, (name, value) => told.push([name, value?.count]))
+  const others = { name: 'pin/a/other', value: packRecord([7]) } as const
+  const kind = {
+    ...COUNTS,
+    decode: (name: string, bytes: Uint8Array) => (name.includes('/') ? undefined : COUNTS.decode(name, bytes)),
+  }
+  await table.change(
+    'a',
+    async (present) => more(present),
+    () => [others],
+  )
+  const again = new RecordTable(store.system, kind, (name, value) => told.push(['again', name, value?.count]))
+  expect([...(await again.load()).keys()]).toEqual(['pin/a', 'pin/a/other'])
+  await again.load()
+  expect([again.size, told.splice(0)]).toEqual([
+    1,
+    [
+      ['a', 1],
+      ['again', 'a', 1],
+    ],
+  ])
+  engine.onWrite = async () => {
+    throw new EngineFailure('the disk is full')
+  }
+  engine.onRequireRoom = async () => {
+    throw new EngineFailure('there is no room')
+  }
+  expect(await codeOf(table.change('new', more))).toBe('storage_unavailable')
+  expect([table.size, table.get('new'), told]).toEqual([2, undefined, []])
+  engine.onWrite = (_, land) => land()
+  engine.onRequireRoom = async () => {}
+  await expect.poll(() => store.upkeep.probe()).toBe(true)
+  await table.change(
+    'a',
+    () => undefined,
+    () => [{ ...others, value: undefined }],
+  )
+  await table.settle()
+  expect([table.size, told]).toEqual([
+    0,
+    [
+      ['a', undefined],
+      ['new', undefined],
+    ],
+  ])
+  expect((await again.load()).size).toBe(0)
+})
+
 test('what decides may refuse, and then nothing is changed', async () => {
   const table = new RecordTable((await stores.open()).system, COUNTS)
   const refused = new Error('no')

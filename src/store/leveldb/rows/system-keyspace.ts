@@ -55,10 +55,15 @@ export class SystemKeyspace implements SystemRecords {
     return guard(() => this.#rows.submit(writes.map(systemOp)))
   }
 
-  async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean> {
+  async replace(
+    name: SystemName,
+    expected: Uint8Array | undefined,
+    value: Uint8Array | undefined,
+    beside: readonly SystemWrite[] = [],
+  ): Promise<boolean> {
     const present = await this.get(name)
     if (Buffer.compare(present ?? NONE, expected ?? NONE) !== 0) return false
-    await this.write([{ name, value }])
+    await this.write([{ name, value }, ...beside])
     return true
   }
 }

@@ -86,7 +86,13 @@ export class SystemRows implements SystemRecords, RecordReads {
     await Promise.all(writes.map(({ name, value }) => this.#table.put(rowKeyOfSystem(name), [recordWrite(value)])))
   }
 
-  async replace(name: SystemName, expected: Uint8Array | undefined, value: Uint8Array | undefined): Promise<boolean> {
+  async replace(
+    name: SystemName,
+    expected: Uint8Array | undefined,
+    value: Uint8Array | undefined,
+    beside: readonly SystemWrite[] = [],
+  ): Promise<boolean> {
+    await this.write(beside)
     const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
     const isDone = async () => Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
     return certainChange(this.#table, rowKeyOfSystem(name), condition, [recordWrite(value)], { isDone })
