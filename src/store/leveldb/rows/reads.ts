@@ -215,6 +215,7 @@ export class Reads {
     const pairs: Pair[] = []
     for (const key of keys) {
       const cached = this.#cached(key, ts)
+      if (cached instanceof Promise) cached.catch(() => {}) // It is asked again.
       if (cached === undefined || cached instanceof Promise) return undefined
       if (cached.found) pairs.push(pairOf(key, cached))
     }

@@ -4,7 +4,7 @@ import { decodeLock } from '../../../../src/percolator/codec/lock.js'
 import { lockInfo } from '../../../../src/percolator/lock-info.js'
 import { CF_LOCK } from '../../../../src/store/leveldb/records/keyspace.js'
 import type { CompleteStore } from '../../../../src/store/store.js'
-import { TIMESTAMP_MAX } from '../../../../src/timestamp.js'
+import { TIMESTAMP_MAX, timestampFromMs } from '../../../../src/timestamp.js'
 import {
   codeOf,
   deferred,
@@ -667,7 +667,13 @@ test('an error that is not the engine’s is not taken for one', async () => {
   expect(store.locks.count).toBe(0)
 })
 
-test('the mark and the data failing together reject the call, and nothing else', async () => {
+test.each<[string, (store: CompleteStore, clock: TestClock) => Promise<unknown>]>([
+  [
+    'a write',
+    (store, clock) => store.prewrite(prewriteOf(5, [put('a')], { tryOnePc: true, minCommitTs: clock.ts(5) })),
+  ],
+  ['a read of what has expired', (store) => store.batchGet({ keys: [utf8('expired')] })],
+])('%s whose mark cannot be saved is rejected, and nothing else', async (_, call) => {
   const unhandled: unknown[] = []
   const listen = (error: unknown): void => {
     unhandled.push(error)
@@ -677,12 +683,14 @@ test('the mark and the data failing together reject the call, and nothing else',
     const clock = new TestClock()
     const engine = new TappedEngine()
     const failing = await stores.open({ openEngine: engine.open, now: clock.now })
+    const expiring = { ...put('expired'), expireTs: clock.ts() + timestampFromMs(9000) }
+    await failing.prewrite(prewriteOf(await failing.tso(1), [expiring], { tryOnePc: true, linearizable: true }))
+    await failing.get({ key: utf8('expired') }) // It is in the cache.
     clock.ms += 10_000 // The saved mark is behind the clock now.
     engine.onWrite = async () => {
       throw new EngineFailure('disk full')
     }
-    const call = failing.prewrite(prewriteOf(5, [put('a')], { tryOnePc: true, minCommitTs: clock.ts(5) }))
-    expect(await codeOf(call)).toBe('storage_unavailable')
+    expect(await codeOf(call(failing, clock))).toBe('storage_unavailable')
     await new Promise((resolve) => setImmediate(resolve))
     expect(unhandled).toEqual([])
   } finally {
