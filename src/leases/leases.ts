@@ -296,7 +296,8 @@ export class Leases implements LeasesApi {
         answered = 0
       }
       try {
-        if (!(await this.#judge(round, waiting))) return undefined
+        const judged = this.#judge(round, waiting)
+        if (!(judged instanceof Promise ? await judged : judged)) return undefined
       } catch (error) {
         if (round.seen.held === undefined && isKvError(error, 'storage_unavailable')) throw error // So it is for the others.
         this.#waiting.remove(waiting)
@@ -311,24 +312,31 @@ export class Leases implements LeasesApi {
   }
 
   /** Answers a request, unless it has to wait. @returns false: the lease has to be looked at again. */
-  async #judge(round: Round, waiting: WaitingHolder): Promise<boolean> {
+  #judge(round: Round, waiting: WaitingHolder): Awaitable<boolean> {
     const { name, seen } = round
-    const { record, held, nowTs } = seen
+    const { record, held } = seen
     const { request, isOver } = waiting
     const verdict = judgePut(request, held)
-    if (verdict === 'other_fence') this.#answer(waiting, otherFence(name, held))
-    else if (held !== undefined && verdict === 'held') {
+    if (held !== undefined && verdict === 'held') {
       if (isOver || request.fence !== undefined) this.#answer(waiting, heldByAnother(held))
       else this.#waiting.stay(waiting)
-    } else if (held === undefined && record !== undefined && hasKeysToEnd(record)) {
-      round.areKeysLocked ||= !(await this.#ended(name, seen, 'ranOut'))
-      if (!round.areKeysLocked) {
-        round.seen = await this.#terms.look(name)
-        return this.#judge(round, waiting)
-      }
-      if (isOver) this.#answer(waiting, keysAreLocked(name, record.holder, physicalMs(nowTs)))
-      else this.#waiting.stay(waiting)
-    } else return this.#give(round, waiting)
+    } else if (verdict === 'other_fence') this.#answer(waiting, otherFence(name, held))
+    else if (held === undefined && record !== undefined && hasKeysToEnd(record))
+      return this.#judgeAfterKeys(round, waiting, record)
+    else return this.#give(round, waiting)
+    return true
+  }
+
+  /** Nobody is granted the lease before the keys of its last holder are deleted. */
+  async #judgeAfterKeys(round: Round, waiting: WaitingHolder, { holder }: LeaseRecord): Promise<boolean> {
+    const { name, seen } = round
+    round.areKeysLocked ||= !(await this.#ended(name, seen, 'ranOut'))
+    if (!round.areKeysLocked) {
+      round.seen = await this.#terms.look(name)
+      return this.#judge(round, waiting)
+    }
+    if (waiting.isOver) this.#answer(waiting, keysAreLocked(name, holder, physicalMs(seen.nowTs)))
+    else this.#waiting.stay(waiting)
     return true
   }
 

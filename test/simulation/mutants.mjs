@@ -566,14 +566,16 @@ const MUTANTS = [
   [
     'a renewal revives a lease after the next grant',
     'leases/leases',
-    "if (verdict === 'other_fence')",
-    `if (verdict === 'other_fence' && request.fence < held?.fence) {
+    "else if (verdict === 'other_fence')",
+    `else if (verdict === 'other_fence' && request.fence < held?.fence) {
             const { holder, fence, ttlMs } = request;
-            const revived = await this.#terms.swap(name, seen, { ...record, holder, fence, ttlMs });
-            if (revived === undefined)
-                return false;
-            round.seen = revived;
-            this.#answer(waiting, revived.held);
+            return Promise.resolve(this.#terms.swap(name, seen, { ...record, holder, fence, ttlMs })).then((revived) => {
+                if (revived === undefined)
+                    return false;
+                round.seen = revived;
+                this.#answer(waiting, revived.held);
+                return true;
+            });
         }
         else if (verdict === 'other_fence')`,
   ],
@@ -592,8 +594,8 @@ const MUTANTS = [
   [
     'a fence is taken when the wait for it begins',
     'leases/leases',
-    'this.#waiting.stay(waiting);\n        }\n        else if (held === undefined',
-    '{\nrequest.early ??= Promise.resolve(this.#store.tso(1)).catch(() => undefined);\nthis.#waiting.stay(waiting);\n}\n        }\n        else if (held === undefined',
+    "this.#waiting.stay(waiting);\n        }\n        else if (verdict === 'other_fence'",
+    '{\nrequest.early ??= Promise.resolve(this.#store.tso(1)).catch(() => undefined);\nthis.#waiting.stay(waiting);\n}\n        }\n        else if (verdict === "other_fence"',
     'grant(holder, ttlMs, await this.#store.tso(1))',
     'grant(holder, ttlMs, (await request.early) ?? (await this.#store.tso(1)))',
   ],
@@ -644,8 +646,8 @@ const MUTANTS = [
   [
     'a lease is granted before its keys are deleted',
     'leases/leases',
-    'else if (held === undefined && record !== undefined && hasKeysToEnd(record)) {',
-    'else if (false) {',
+    'else if (held === undefined && record !== undefined && hasKeysToEnd(record))\n',
+    'else if (false)\n',
   ],
   ['a restart does not know what is attached', 'leases/leases', 'await keys.fences()', 'new Set()'],
   [
