@@ -125,7 +125,7 @@ export class Dispatcher {
    * - A page shows a cell as it was at some time after it was asked for. It counts only for a cell of which nothing was told
    *   since then (`#touched`), and never for one that is claimed. What was on its way meanwhile is told later.
    * - The same goes for failures and their entries that are read at the start. A failure without an entry makes no cell ready.
-   * - While a failed write is in doubt nobody asks (`RecordReads.isSettled`); after it all claims are void.
+   * - While a failed write is in doubt nobody asks (`SystemReads.isSettled`); after it all claims are void.
    * - A claim without a fence does not count: a run may have committed since the fence before.
    */
   handedOut(text: string): HandedOut {

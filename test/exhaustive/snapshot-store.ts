@@ -10,10 +10,8 @@ import { lockInfo } from '../../src/percolator/lock-info.js'
 import { endsHistory, type HistoryDepth, type Mutation, type RowView } from '../../src/percolator/row.js'
 import { isData, type WriteRecord } from '../../src/percolator/write.js'
 import { lockingDepthTs, lockKeys } from '../../src/store/calls/lock-keys.js'
-import type { Change, RecordReads, RowAccess } from '../../src/store/calls/row-access.js'
+import type { Change, RowAccess } from '../../src/store/calls/row-access.js'
 import { WriteCalls } from '../../src/store/calls/write-calls.js'
-import { HeldLeases } from '../../src/store/held-leases.js'
-import { Observed } from '../../src/store/observed.js'
 import type { Timestamp } from '../../src/timestamp.js'
 
 interface Row {
@@ -49,13 +47,6 @@ function indexOf(key: Uint8Array): number {
 }
 
 const METERS = new StoreMeters()
-const OBSERVED = new Observed()
-const NO_RECORDS: RecordReads = {
-  isSettled: true,
-  now: () => undefined,
-  many: async (names) => names.map(() => undefined),
-  page: async () => [],
-}
 
 /**
  * A store that begins at a snapshot, for one call or a few: the server's own calls (`WriteCalls`) on rows in memory. Each change reads,
@@ -68,16 +59,11 @@ export class SnapshotStore implements RowAccess {
   readonly removalTs = 0
   maxTs: Timestamp
   safePoint: Timestamp
-  readonly resolvedTs = 0
   readonly passedTs = 0
   /** Every value stands in CF_DEFAULT, so that none may be left there, or be missing. */
   readonly shortValueBytesMax = 0
-  readonly observed = OBSERVED
-  readonly leases = new HeldLeases()
   readonly meters = METERS
-  readonly records = NO_RECORDS
-  readonly isWrittenAhead = false
-  readonly calls = new WriteCalls(this, (request) => this.validateReads(request))
+  readonly calls = new WriteCalls({ rows: this, validateReads: (request) => this.validateReads(request) })
 
   constructor({ rows, lastTs, maxTs, safePoint }: Snapshot) {
     this.rows = [...rows]
@@ -96,17 +82,11 @@ export class SnapshotStore implements RowAccess {
   tso(): Timestamp {
     return ++this.lastTs
   }
-  nextTs(): Timestamp {
-    return this.tso()
-  }
   clock(): Timestamp {
     return this.lastTs
   }
   now(): Timestamp {
     return this.lastTs
-  }
-  resolve(): Timestamp {
-    return 0
   }
   jumpedSince(): number {
     return 0

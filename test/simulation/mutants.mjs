@@ -359,7 +359,7 @@ const MUTANTS = [
   ['a run below the safe point commits', 'observers/rules/acknowledge', 'if (claimed < safePoint)', 'if (false)'],
   [
     'a one-shot has seen its start_ts',
-    'store/calls/riders',
+    'store/leveldb/rows/riders',
     'const seen = seesFence ? fence : this.#request.startTs;',
     'const seen = this.#request.startTs;',
   ],
@@ -522,10 +522,15 @@ const MUTANTS = [
     'await this.#markUpTo(since, log.resolve(), ',
     'await this.#markUpTo(since, store.time.clock(), ',
   ],
-  ['what a run has seen is marked', 'store/calls/cell-calls', '(ack !== undefined && ack.ackTs >= commitTs)', 'false'],
+  [
+    'what a run has seen is marked',
+    'store/leveldb/rows/cell-calls',
+    '(ack !== undefined && ack.ackTs >= commitTs)',
+    'false',
+  ],
   [
     'an acknowledgement does not count what expired',
-    'store/calls/riders',
+    'store/leveldb/rows/riders',
     'return hasExpired(newest.expireTs, ts) ? expiryTs(newest) : newest.commitTs;',
     'return newest.commitTs;',
   ],
@@ -533,13 +538,13 @@ const MUTANTS = [
   // Leases
   [
     'a lease is checked at start_ts',
-    'store/calls/riders',
+    'store/leveldb/rows/riders',
     'const lost = atHand(leases.lost(this.#leases));',
     'const lost = leases.lost(this.#leases).filter(({ fence }) => fence === 0 || fence < startTs);',
   ],
   [
     'a lease is checked when the prewrite comes',
-    'store/calls/riders',
+    'store/leveldb/rows/riders',
     'this.#leases = leases;',
     'this.#leases = rows.leases.lost(leases).length > 0 ? leases : [];',
   ],

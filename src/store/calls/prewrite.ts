@@ -3,27 +3,53 @@ import { prewrite as decidePrewrite, prewriteDepth } from '../../percolator/acti
 import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../../percolator/api.js'
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { Ridden } from '../observed.js'
-import { PrewriteRiders } from './riders.js'
-import type { Change, Decision, RowAccess } from './row-access.js'
+import type { Change, Decision, Preparation, RowAccess } from './row-access.js'
 
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
 
-export type ValidateReads = (request: ValidateReadsRequest) => Promise<void>
+export interface PrewriteSources {
+  readonly rows: RowAccess
+  readonly validateReads: (request: ValidateReadsRequest) => Promise<void>
+  /** Absent: the store takes none but leases that are judged at the commit. */
+  readonly ridersOf?: ((request: PrewriteRequest) => PrewriteRiders | undefined) | undefined
+}
+
+/** The riders of one prewrite. */
+export interface PrewriteRiders extends Preparation {
+  /** See `Change`. */
+  readonly latches: readonly string[]
+  /**
+   * Not asked of the repeat of a committed transaction, whose observers may be gone.
+   * @throws KvError `invalid_argument` (`riders`), `not_found`
+   */
+  requireValid(): void
+  /** A run that its writes or reads have lost: it counts once for each observer that it would have acknowledged. */
+  countConflict(error: unknown): void
+  /**
+   * @param hasWrites the transaction writes rows, which tell a repeat.
+   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`; `invalid_argument` for a commit ahead
+   *   of the clock, as later claims and notifications would be below it.
+   */
+  decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision
+}
+
+export type RidersDecision =
+  /** A transaction of riders alone has committed before. */
+  { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
 
 /**
  * The change that prewrites the keys of a request, or commits them at once (1PC).
  * @param isExclusive see `Change`.
  */
 export function prewriteChange(
-  rows: RowAccess,
-  validateReads: ValidateReads,
+  sources: PrewriteSources,
   request: PrewriteRequest,
   isExclusive: boolean,
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
-  const riders =
-    request.riders && !request.riders.judgedAtCommit ? new PrewriteRiders(rows, request, request.riders) : undefined
+  const riders = request.riders?.judgedAtCommit ? undefined : sources.ridersOf?.(request)
   return {
     latches: riders?.latches,
     preparation: riders,
@@ -34,7 +60,7 @@ export function prewriteChange(
     depthTs: Math.min(startTs, forUpdateTs || startTs),
     // What an earlier decision has written of the transaction is its own.
     decide: (found, isRepeat = false) =>
-      decide(rows, validateReads, isRepeat ? { ...request, isFirst: false } : request, riders, found),
+      decide(sources, isRepeat ? { ...request, isFirst: false } : request, riders, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     stages: request.stages,
@@ -56,8 +82,7 @@ function countsAsRead({ tryOnePc, useAsyncCommit, mutations }: PrewriteRequest):
 }
 
 function decide(
-  rows: RowAccess,
-  validateReads: ValidateReads,
+  { rows, validateReads }: PrewriteSources,
   request: PrewriteRequest,
   riders: PrewriteRiders | undefined,
   found: readonly RowView[],

@@ -6,9 +6,8 @@ import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { HeldLeases } from '../held-leases.js'
-import type { Observed, Ridden } from '../observed.js'
-import type { SystemName, SystemWrite } from '../system-records.js'
+import type { Ridden } from '../observed.js'
+import type { SystemWrite } from '../system-records.js'
 
 /**
  * The part of a store that the calls in this folder need. A store reads rows and writes mutations; the calls choose the
@@ -26,18 +25,13 @@ export interface RowAccess {
   readonly maxTs: Timestamp
   /** The highest delete_range that runs; 0: none. Calculated commit timestamps must be above it too. */
   readonly removalTs: Timestamp
-  /** The highest resolved_ts that was taken; 0: none. See `ChangeLog.resolve`. */
-  readonly resolvedTs: Timestamp
-  /** Prewrites must not let anything commit at or below it: `resolvedTs`, or a later delete_range. */
+  /** Prewrites must not let anything commit at or below it: the highest resolved_ts that was taken, or a later delete_range; 0: none. */
   readonly passedTs: Timestamp
   /** Upper bound of all timestamps that were handed out or observed. */
   readonly lastTs: Timestamp
   /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
-  readonly observed: Observed
-  readonly leases: HeldLeases
   readonly meters: StoreMeters
-  readonly records: RecordReads
 
   /** The newest timestamp that is not in the future: of the clock, or a newer one that was handed out ahead of it. */
   clock(): Timestamp
@@ -60,28 +54,10 @@ export interface RowAccess {
    *   may not end.
    */
   update<T>(change: Change<T>): Promise<T>
-  /** Some key may have a version above every timestamp handed out. */
-  readonly isWrittenAhead: boolean
-  /** See `ChangeLog.resolve`. 0 where there is no log. */
-  resolve(): Timestamp
-  /** A new timestamp. */
-  nextTs(): Timestamp | Promise<Timestamp>
   /** Needs the latch of the key. @returns its history, as deep as `depth` (default `txn`) asks. */
   historyOf(key: Uint8Array, startTs: Timestamp, depth?: HistoryDepth): Promise<readonly WriteRecord[]>
   /** The keys that each transaction has locked, by start_ts. Without transactions that have no locks. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>>
-}
-
-/** Reads of system records, without latches. @throws KvError `storage_unavailable` */
-export interface RecordReads {
-  /** False while the outcome of a failed write is unknown: what memory knows of the disk may be old. */
-  readonly isSettled: boolean
-  /** Reads in this turn of the event loop. @returns null when `many` has to be called instead. */
-  now(name: SystemName): Uint8Array | undefined | null
-  /** `values[i]` is that of `names[i]`. */
-  many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]>
-  /** Records in `[from, to)`, ascending. Fewer than `limit` only at the end. */
-  page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]>
 }
 
 /** The depth of history that the decision needs for `keys[index]`, given its lock. */

@@ -28,24 +28,24 @@ import type { Lock } from '../../percolator/lock.js'
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { countedRefusal } from './counted-refusal.js'
-import { prewriteChange, type ValidateReads } from './prewrite.js'
+import { type PrewriteSources, prewriteChange } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
 import type { Change, DepthOf, RowAccess } from './row-access.js'
 
 /** The calls that change rows, for all stores. Each reads rows, lets a pure action decide, and writes the mutations. */
 export class WriteCalls {
   readonly #rows: RowAccess
-  readonly #validateReads: ValidateReads
+  readonly #sources: PrewriteSources
 
-  constructor(rows: RowAccess, validateReads: ValidateReads) {
-    this.#rows = rows
-    this.#validateReads = validateReads
+  constructor(sources: PrewriteSources) {
+    this.#rows = sources.rows
+    this.#sources = sources
   }
 
   /** @param isExclusive see `Change`. */
   async prewrite(request: PrewriteRequest, isExclusive = false): Promise<PrewriteAnswer> {
     try {
-      const change = prewriteChange(this.#rows, this.#validateReads, request, isExclusive)
+      const change = prewriteChange(this.#sources, request, isExclusive)
       const answer = await this.#rows.update(change)
       if (answer.onePcCommitTs !== undefined) this.#rows.meters.commits.onePhase++
       return answer
@@ -56,7 +56,7 @@ export class WriteCalls {
 
   /** The change of a `prewrite` whose caller holds the latches of its keys. */
   exclusivePrewrite(request: PrewriteRequest): Change<PrewriteAnswer> {
-    return prewriteChange(this.#rows, this.#validateReads, request, true)
+    return prewriteChange(this.#sources, request, true)
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {

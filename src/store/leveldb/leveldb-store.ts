@@ -4,7 +4,6 @@ import { Clock } from '../../oracle/clock.js'
 import { Oracle } from '../../oracle/oracle.js'
 import { physicalMs, type Timestamp } from '../../timestamp.js'
 import { AnswerBudget } from '../answer-budget.js'
-import { CellCalls } from '../calls/cell-calls.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
@@ -38,6 +37,7 @@ import { MemoryEngine } from './engine/memory-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
 import { startScrub } from './integrity/scrub.js'
 import { META_LOG_READ, META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
+import { CellCalls } from './rows/cell-calls.js'
 import { Collection } from './rows/collection.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { guard, guarded } from './rows/guard.js'
@@ -49,6 +49,7 @@ import { RangeDeletion } from './rows/range-deletion.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { LevelDbRestoring } from './rows/restoration.js'
+import { LevelDbRiders } from './rows/riders.js'
 import { RowStore } from './rows/row-store.js'
 import { sweepRows } from './rows/row-sweep.js'
 import { putMark, readMark } from './rows/saved-mark.js'
@@ -265,7 +266,11 @@ class LevelDbStore implements CompleteStore {
     this.#reads = new Reads(rows, answers, longReads)
     this.#mvcc = new Mvcc(rows, answers, longReads)
     this.#validation = new ReadValidation(rows)
-    this.#calls = new WriteCalls(rows, (request) => this.#validation.validate(request))
+    this.#calls = new WriteCalls({
+      rows,
+      validateReads: (request) => this.#validation.validate(request),
+      ridersOf: (request) => request.riders && new LevelDbRiders(rows, request, request.riders),
+    })
     this.#prewriteExclusive = (request) => this.#calls.prewrite(request, true)
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)
     this.#rangeDeletion = rangeDeletion

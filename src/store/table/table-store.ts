@@ -11,7 +11,7 @@ import { endTransactionsIn } from '../calls/end-transactions.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
-import type { HeldLeases } from '../held-leases.js'
+import { HeldLeases } from '../held-leases.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
 import { Restoration } from '../restoration.js'
@@ -100,6 +100,7 @@ export class TableStore implements Store {
   readonly log = undefined
   readonly isWrittenAhead = false
   readonly observed = new Observed()
+  readonly leases = new HeldLeases()
   readonly cells: SharedCells
   readonly consumers = new ConsumerMoves()
   readonly system: SystemRecords
@@ -147,8 +148,8 @@ export class TableStore implements Store {
     const { observed } = this
     const registrations = new Registrations(observed, registeringMs)
     const hints = new Hints(table, observed, registrations)
-    const cellSources = { records: system, observed, registrations, hints }
-    this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, cellSources)
+    const cellSources = { observed, registrations, hints }
+    this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, hints)
     const cells = new CellRows(table, oracle, cellSources)
     this.cells = cells
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
@@ -156,7 +157,7 @@ export class TableStore implements Store {
       refresh: () => cells.refresh(),
       at: (key) => observed.at(key),
     })
-    this.#calls = new WriteCalls(this.#rows, this.validateReads)
+    this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads })
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
@@ -202,9 +203,6 @@ export class TableStore implements Store {
 
   get safePoint(): Timestamp {
     return this.#safePoint.value
-  }
-  get leases(): HeldLeases {
-    return this.#rows.leases
   }
   /** Those of this process. */
   lockWaits(limit: number): readonly WaitForEntry[] {

@@ -20,7 +20,7 @@ import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
-import type { DepthOf, RecordReads, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
+import type { DepthOf, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
 import { ConsumerMoves, consumerWrite } from '../../consumers.js'
 import { HeldLeases } from '../../held-leases.js'
@@ -96,7 +96,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly changes: LevelDbChangeLog
   /** Called in the turn that allows writes again after a failed one. */
   onReloaded: () => void = () => {}
-  readonly records: RecordReads
+  readonly records: SystemReads
   /** Every read so far was at or below it. Calculated commit timestamps go above it. */
   maxTs: Timestamp
   /** Of every delete_range that runs. */
@@ -533,9 +533,6 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   get lastTs(): Timestamp {
     return this.oracle.last
   }
-  get resolvedTs(): Timestamp {
-    return this.changes.resolved.last
-  }
   get removalTs(): Timestamp {
     return this.removals.size === 0 ? 0 : Math.max(...this.removals)
   }
@@ -567,16 +564,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.oracle.now()
   }
 
+  /** Some key may have a version above every timestamp handed out. */
   get isWrittenAhead(): boolean {
     return this.written.isAny
-  }
-
-  resolve(): Timestamp {
-    return this.changes.resolve()
-  }
-
-  nextTs(): Timestamp | Promise<Timestamp> {
-    return this.oracle.next()
   }
 
   jumpedSince(ts: Timestamp): number {

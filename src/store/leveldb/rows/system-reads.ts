@@ -1,4 +1,3 @@
-import type { RecordReads } from '../../calls/row-access.js'
 import type { SystemName } from '../../system-records.js'
 import { type Engine, readPage } from '../engine/engine.js'
 import type { LookUps } from '../engine/look-ups.js'
@@ -7,8 +6,11 @@ import { KEYS_AT_A_TIME } from './batch-sizes.js'
 import { guard } from './guard.js'
 import type { Health } from './health.js'
 
-/** Reads of CF_SYSTEM. While the outcome of a failed write is unknown, nothing may be decided by them. */
-export class SystemReads implements RecordReads {
+/**
+ * Reads of CF_SYSTEM, without latches. While the outcome of a failed write is unknown, nothing may be decided by them.
+ * They throw KvError `storage_unavailable`.
+ */
+export class SystemReads {
   readonly #engine: Engine
   readonly #lookUps: LookUps
   readonly #health: Health
@@ -19,15 +21,18 @@ export class SystemReads implements RecordReads {
     this.#health = health
   }
 
+  /** False while the outcome of a failed write is unknown: what memory knows of the disk may be old. */
   get isSettled(): boolean {
     return this.#health.isWritable
   }
 
+  /** Reads in this turn of the event loop. @returns null when `many` has to be called instead. */
   now(name: SystemName): Uint8Array | undefined | null {
     if (!this.#lookUps.areQuick || !this.#health.isWritable) return null
     return this.#lookUps.getNow(systemKey(name))
   }
 
+  /** `values[i]` is that of `names[i]`. */
   many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
     return guard(async () => {
       this.#health.requireWritable()
@@ -39,6 +44,7 @@ export class SystemReads implements RecordReads {
     })
   }
 
+  /** Records in `[from, to)`, ascending. Fewer than `limit` only at the end. */
   page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
     return guard(async () => {
       this.#health.requireAvailable()

@@ -55,7 +55,7 @@ export class CellRows implements SharedCells {
   readonly #hints: Hints
   readonly #revisions = new Revisions()
 
-  constructor(table: Table, source: TimestampSource, { observed, registrations, hints }: Omit<CellSources, 'records'>) {
+  constructor(table: Table, source: TimestampSource, { observed, registrations, hints }: CellSources) {
     this.#table = table
     this.#source = source
     this.#observed = observed

@@ -1,11 +1,9 @@
-import type { RecordReads } from '../../calls/row-access.js'
 import type { Observed } from '../../observed.js'
 import type { Hints } from './hints.js'
 import type { Registrations } from './registrations.js'
 
 /** What commits have to do with the cells of observers. */
 export interface CellSources {
-  readonly records: RecordReads
   readonly observed: Observed
   readonly registrations: Registrations
   readonly hints: Hints

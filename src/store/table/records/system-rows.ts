@@ -1,6 +1,5 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { lowestAfter } from '../../../bytes/sorted-map.js'
-import type { RecordReads } from '../../calls/row-access.js'
 import type { Latches } from '../../latches.js'
 import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
 import { certainChange } from '../layout/certain-change.js'
@@ -16,8 +15,7 @@ const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
  * Records of the server itself: one row each. Several are not written together, so whoever writes several must be able to
  * do with some of them.
  */
-export class SystemRows implements SystemRecords, RecordReads {
-  readonly isSettled = true
+export class SystemRows implements SystemRecords {
   readonly #table: Table
   readonly #scan: TableScan
   readonly #latches: Latches
@@ -36,11 +34,6 @@ export class SystemRows implements SystemRecords, RecordReads {
   async get(name: SystemName): Promise<Uint8Array | undefined> {
     const [row] = await this.#table.rows({ keys: [rowKeyOfSystem(name)], columns: COLUMNS })
     return row && recordOf(row)
-  }
-
-  /** Nothing is at hand. */
-  now(): null {
-    return null
   }
 
   async many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
@@ -68,18 +61,6 @@ export class SystemRows implements SystemRecords, RecordReads {
         const value = recordOf(row)
         return value === undefined ? [] : [[systemNameOf(row.key), value] as const]
       })
-  }
-
-  async page(from: SystemName, to: SystemName, limit: number): Promise<[SystemName, Uint8Array][]> {
-    const found: [SystemName, Uint8Array][] = []
-    const range = { start: rowKeyOfSystem(from), end: rowKeyOfSystem(to) }
-    for await (const rows of this.#scan.rowPages(range, COLUMNS, { firstRows: limit }))
-      for (const row of rows) {
-        const value = recordOf(row)
-        if (found.length === limit) return found
-        if (value !== undefined) found.push([systemNameOf(row.key), value])
-      }
-    return found
   }
 
   async write(writes: readonly SystemWrite[]): Promise<void> {

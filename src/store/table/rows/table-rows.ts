@@ -9,14 +9,11 @@ import { type HistoryDepth, type Mutation, sameKey } from '../../../percolator/r
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { type ReachGuard, reachGuard } from '../../calls/reach-guard.js'
-import type { Change, Decided, Decision, RecordReads, RowAccess } from '../../calls/row-access.js'
-import { HeldLeases } from '../../held-leases.js'
+import type { Change, Decided, Decision, RowAccess } from '../../calls/row-access.js'
 import { Latches } from '../../latches.js'
-import type { Observed } from '../../observed.js'
 import { decodeCells, LOCK_COLUMN } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
 import type { TableScan } from '../layout/table-scan.js'
-import type { CellSources } from '../observers/cell-sources.js'
 import type { Hints } from '../observers/hints.js'
 import { ContendedKeys } from './contended-keys.js'
 import { type KnownRow, viewOf } from './known-row.js'
@@ -64,15 +61,10 @@ export class TableRows implements RowAccess {
   /** Nothing here calculates commit timestamps, so nobody has to know the reads of all processes. */
   readonly maxTs = 0
   readonly removalTs = 0
-  readonly resolvedTs = 0
   readonly passedTs = 0
-  readonly isWrittenAhead = false
   readonly meters = new StoreMeters()
   /** Keep requests of this process from losing races against each other. */
   readonly latches = new Latches(this.meters.latchWaits)
-  readonly observed: Observed
-  readonly leases = new HeldLeases()
-  readonly records: RecordReads
   /** Called when this process has removed the lock of a key. */
   onUnlock: (key: Uint8Array) => void = () => {}
   readonly #contended = new ContendedKeys()
@@ -82,19 +74,11 @@ export class TableRows implements RowAccess {
   readonly #safePoint: SafePoint
   readonly #hints: Hints
 
-  constructor(
-    table: RowTable,
-    scan: TableScan,
-    source: TimestampSource,
-    safePoint: SafePoint,
-    { records, observed, hints }: Omit<CellSources, 'registrations'>,
-  ) {
+  constructor(table: RowTable, scan: TableScan, source: TimestampSource, safePoint: SafePoint, hints: Hints) {
     this.#safePoint = safePoint
     this.#table = table
     this.#scan = scan
     this.#source = source
-    this.records = records
-    this.observed = observed
     this.#hints = hints
   }
 
@@ -117,18 +101,12 @@ export class TableRows implements RowAccess {
   jumpedSince(): number {
     return 0
   }
-  nextTs(): Timestamp | Promise<Timestamp> {
-    return this.#source.next()
-  }
   observe(ts: Timestamp): undefined | Promise<void> {
     return this.#source.observe(ts)
   }
   /** commit_ts is taken after all locks stand, so it is above every timestamp that a reader has observed. */
   observeRead(ts: Timestamp): undefined | Promise<void> {
     return this.#source.observe(ts)
-  }
-  resolve(): Timestamp {
-    return this.resolvedTs
   }
 
   async historyOf(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth = 'txn'): Promise<readonly WriteRecord[]> {

@@ -1,14 +1,14 @@
-import { keyText } from '../../bytes/key-text.js'
-import type { Ack, Cell, CellChange, Entry, Failure } from '../../observers/rules/cell.js'
-import { decodeAck, decodeEntry, decodeFailure, decodeUncovered } from '../../observers/rules/codec/cell.js'
-import type { ExpiryChange } from '../../percolator/change.js'
-import type { Timestamp } from '../../timestamp.js'
-import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../cell-names.js'
-import type { CellDecision, CellPage, Cells } from '../cells.js'
-import { type CellEffect, markedChange } from '../observed.js'
-import type { Pace } from '../pace.js'
-import type { SystemName, SystemRecords, SystemWrite } from '../system-records.js'
-import type { RowAccess } from './row-access.js'
+import { keyText } from '../../../bytes/key-text.js'
+import type { Ack, Cell, CellChange, Entry, Failure } from '../../../observers/rules/cell.js'
+import { decodeAck, decodeEntry, decodeFailure, decodeUncovered } from '../../../observers/rules/codec/cell.js'
+import type { ExpiryChange } from '../../../percolator/change.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../../cell-names.js'
+import type { CellDecision, CellPage, Cells } from '../../cells.js'
+import { type CellEffect, markedChange } from '../../observed.js'
+import type { Pace } from '../../pace.js'
+import type { SystemName, SystemRecords, SystemWrite } from '../../system-records.js'
+import type { RowStore } from './row-store.js'
 
 /** Cells that one read asks for. */
 const CELLS_AT_A_TIME = 256
@@ -20,10 +20,10 @@ const SWEPT_AT_A_TIME = 512
 /** The cells of a store, by its system records. */
 export class CellCalls implements Cells {
   readonly isShared = false
-  readonly #rows: RowAccess
+  readonly #rows: RowStore
   readonly #system: SystemRecords
 
-  constructor(rows: RowAccess, system: SystemRecords) {
+  constructor(rows: RowStore, system: SystemRecords) {
     this.#rows = rows
     this.#system = system
   }
@@ -81,7 +81,7 @@ export class CellCalls implements Cells {
       preparation: {
         inTurns: async () => {
           cells = await this.read(id, keys)
-          ts = await this.#rows.nextTs()
+          ts = await this.#rows.oracle.next()
         },
       },
       decide: () => {

@@ -1,25 +1,26 @@
-import { keyText } from '../../bytes/key-text.js'
-import { advancePosition } from '../../changes/rules/advance-position.js'
-import { decodeConsumer } from '../../changes/rules/codec/consumer.js'
-import { type Consumer, noSuchConsumer } from '../../changes/rules/consumer.js'
-import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
-import { printKey } from '../../errors/print-key.js'
-import { atHand } from '../../event-loop/after.js'
-import { type FailedLeaseCheck, leaseLost } from '../../leases/rules/lease.js'
-import { acknowledge } from '../../observers/rules/acknowledge.js'
-import type { Ack, Entry } from '../../observers/rules/cell.js'
-import { decodeAck, decodeEntry } from '../../observers/rules/codec/cell.js'
-import { noSuchObserver, type Observer, requireInRange } from '../../observers/rules/observer.js'
-import type { PrewriteRequest } from '../../percolator/api.js'
-import { withEntries, writeConflict } from '../../percolator/errors.js'
-import type { AckRider, LeaseRider, PositionRider, Riders } from '../../percolator/riders.js'
-import { expiryTs, hasExpired, isData } from '../../percolator/write.js'
-import type { Timestamp } from '../../timestamp.js'
-import { cellName } from '../cell-names.js'
-import { nameOfConsumer } from '../consumers.js'
-import type { CellEffect, Notified, Ridden } from '../observed.js'
-import { claimOf, type SystemName } from '../system-records.js'
-import type { Preparation, RowAccess } from './row-access.js'
+import { keyText } from '../../../bytes/key-text.js'
+import { advancePosition } from '../../../changes/rules/advance-position.js'
+import { decodeConsumer } from '../../../changes/rules/codec/consumer.js'
+import { type Consumer, noSuchConsumer } from '../../../changes/rules/consumer.js'
+import { invalid, isKvError, KvError } from '../../../errors/kv-error.js'
+import { printKey } from '../../../errors/print-key.js'
+import { atHand } from '../../../event-loop/after.js'
+import { type FailedLeaseCheck, leaseLost } from '../../../leases/rules/lease.js'
+import { acknowledge } from '../../../observers/rules/acknowledge.js'
+import type { Ack, Entry } from '../../../observers/rules/cell.js'
+import { decodeAck, decodeEntry } from '../../../observers/rules/codec/cell.js'
+import { noSuchObserver, type Observer, requireInRange } from '../../../observers/rules/observer.js'
+import type { PrewriteRequest } from '../../../percolator/api.js'
+import { withEntries, writeConflict } from '../../../percolator/errors.js'
+import type { AckRider, LeaseRider, PositionRider, Riders } from '../../../percolator/riders.js'
+import { expiryTs, hasExpired, isData } from '../../../percolator/write.js'
+import type { Timestamp } from '../../../timestamp.js'
+import type { PrewriteRiders, RidersDecision } from '../../calls/prewrite.js'
+import { cellName } from '../../cell-names.js'
+import { nameOfConsumer } from '../../consumers.js'
+import type { CellEffect, Notified } from '../../observed.js'
+import { claimOf, type SystemName } from '../../system-records.js'
+import type { RowStore } from './row-store.js'
 
 interface AckToMake {
   readonly rider: AckRider
@@ -38,16 +39,12 @@ interface PositionToMake {
   consumer: Consumer | undefined
 }
 
-export type RidersDecision =
-  /** A transaction of riders alone has committed before. */
-  { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
-
 /**
  * The riders of one prewrite: reads their cells under the latches of the rows, and decides about them with the commit_ts of the
  * transaction.
  */
-export class PrewriteRiders implements Preparation {
-  readonly #rows: RowAccess
+export class LevelDbRiders implements PrewriteRiders {
+  readonly #rows: RowStore
   readonly #request: PrewriteRequest
   readonly #acks: AckToMake[] = []
   #unclaimed: readonly AckToMake[] = []
@@ -55,11 +52,10 @@ export class PrewriteRiders implements Preparation {
   readonly #positions: PositionToMake[] = []
   readonly #leases: readonly LeaseRider[]
   #refusal: KvError | undefined
-  /** Of cells whose keys are not among the mutations, and of consumers. */
   readonly latches: readonly string[]
 
   /** @throws KvError `invalid_argument` for riders that no transaction may have. */
-  constructor(rows: RowAccess, request: PrewriteRequest, riders: Riders) {
+  constructor(rows: RowStore, request: PrewriteRequest, riders: Riders) {
     this.#rows = rows
     this.#request = request
     const { acks = [], notify = [], positions = [], leases = [] } = riders
@@ -103,7 +99,8 @@ export class PrewriteRiders implements Preparation {
       throw invalid('riders', `the consumer ${consumer} is acknowledged twice`)
     if (from > ts) throw invalid('riders', `${consumer}: from ${from} is above ts ${ts}`)
     // Not everything at or below a timestamp above resolved_ts has been committed. A position may be there by a reset.
-    if (ts > from && ts > this.#rows.resolvedTs && ts > this.#rows.resolve())
+    const { changes } = this.#rows
+    if (ts > from && ts > changes.resolved.last && ts > changes.resolve())
       throw invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`)
   }
 
@@ -114,10 +111,6 @@ export class PrewriteRiders implements Preparation {
     return observer
   }
 
-  /**
-   * Not asked of the repeat of a committed transaction, whose observers may be gone.
-   * @throws KvError `invalid_argument` (`riders`), `not_found`
-   */
   requireValid(): void {
     if (this.#refusal !== undefined) throw this.#refusal
   }
@@ -197,18 +190,12 @@ export class PrewriteRiders implements Preparation {
 
   // ---- Decision
 
-  /** A run that its writes or reads have lost: it counts once for each observer that it would have acknowledged. */
   countConflict(error: unknown): void {
     if (!isKvError(error, 'write_conflict')) return
     const keys = new Map(this.#acks.map(({ rider, observer }) => [observer.id, rider.key]))
     for (const [id, key] of keys) this.#rows.observed.conflicted(id, key)
   }
 
-  /**
-   * @param hasWrites the transaction writes rows, which tell a repeat.
-   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`; `invalid_argument` for a commit ahead
-   *   of the clock, as later claims and notifications would be below it.
-   */
   decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision {
     const { observed, safePoint, lastTs, leases } = this.#rows
     if (commitTs > lastTs + 1)
