@@ -1,5 +1,5 @@
 import type { KeyRange } from '../bytes/key-range.js'
-import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
+import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
@@ -8,16 +8,17 @@ import { belowSafePoint } from '../percolator/errors.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
 import { type ChangeLog, requireLog } from '../store/change-log.js'
-import { CONSUMERS, consumerWrite, nameOfConsumer } from '../store/consumers.js'
+import { CONSUMERS } from '../store/consumers.js'
 import type { Pace } from '../store/pace.js'
+import { type RecordKind, RecordTable } from '../store/record-table.js'
 import type { Store } from '../store/store.js'
-import type { SystemWrite } from '../store/system-records.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Gap, widen } from './gap.js'
 import type { ConsumerRegistration, ConsumerState, ConsumersApi } from './rules/changes-api.js'
-import { decodeConsumer } from './rules/codec/consumer.js'
+import { decodeConsumer, encodeConsumer } from './rules/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from './rules/consumer.js'
 
+const KIND: RecordKind<Consumer> = { prefix: CONSUMERS, encode: encodeConsumer, decode: decodeConsumer }
 const HOLD_MS_DEFAULT = 86_400_000
 /** How often the server moves positions over gaps. */
 const MOVE_MS = 10_000
@@ -38,21 +39,19 @@ export interface ConsumersSummary {
   readonly lagMs: number
 }
 
-interface ActiveConsumer {
-  consumer: Consumer
-  /** Above its position. */
+interface KnownGap {
   readonly gap: Gap
+  /** It begins here. */
+  readonly position: Timestamp
 }
 
 /** Durable positions in the change feed. */
 export class Consumers implements ConsumersApi {
   readonly #store: Store
   readonly #options: ConsumersOptions
-  readonly #byName = new SortedMap<ActiveConsumer>()
-  /** Registrations that are being written. */
-  #arriving = 0
-  /** Names of which a write has failed: the disk knows whether it has landed. */
-  readonly #inDoubt = new Set<string>()
+  readonly #consumers: RecordTable<Consumer>
+  /** By the id of a consumer, as the last look at the log has left them. */
+  #gaps: ReadonlyMap<Timestamp, KnownGap> = new Map()
   #timer: NodeJS.Timeout | undefined
   readonly #end = new AbortController()
   /** Never rejects. */
@@ -62,6 +61,7 @@ export class Consumers implements ConsumersApi {
   constructor(store: Store, options: ConsumersOptions) {
     this.#store = store
     this.#options = options
+    this.#consumers = new RecordTable(store.system, KIND)
   }
 
   static async open(store: Store, options: ConsumersOptions): Promise<Consumers> {
@@ -72,10 +72,9 @@ export class Consumers implements ConsumersApi {
   }
 
   async #load(): Promise<void> {
-    const { consumers, system } = this.#store
-    consumers.listen({ moved: (consumer) => this.#moved(consumer), reloaded: () => void this.#reload() })
-    for (const [record, value] of await system.list(CONSUMERS))
-      this.#become(decodeConsumer(record.slice(CONSUMERS.length), value))
+    const reloaded = (): void => void this.#reload().catch((error) => this.#report(error))
+    this.#store.consumers.listen({ moved: (consumer) => this.#consumers.written(consumer.name, consumer), reloaded })
+    await this.#consumers.load()
     this.#timer = setInterval(() => void this.moveOn(), MOVE_MS)
     this.#timer.unref()
   }
@@ -100,44 +99,31 @@ export class Consumers implements ConsumersApi {
     const { consumersMax, holdMsMax } = this.#options.limits
     const keyRange = keyRangeOf(range)
     const hold = integerOf('hold_ms', holdMs ?? Math.min(HOLD_MS_DEFAULT, holdMsMax), HOLD_MS_MIN, holdMsMax)
-    return this.#changing(name, async () => {
-      const { name: store, traits } = this.#store
-      if (!traits.onePhaseCommit)
-        throw new KvError(
-          'not_supported',
-          `the store ${store} has no consumers, because it cannot commit in one phase`,
-          {},
-        )
-      const present = this.#byName.get(name)
-      if (present !== undefined) {
-        if (!isSameRange(present.gap.range, keyRange)) {
-          const text = `the consumer ${name} has another range: delete it first, or take another name`
-          throw new KvError('already_exists', text, { consumer: name })
-        }
-        return { state: await this.#write({ ...present.consumer, range, holdMs: hold }), isNew: false }
+    requireName('consumer', name)
+    const { name: store, traits } = this.#store
+    if (!traits.onePhaseCommit)
+      throw new KvError(
+        'not_supported',
+        `the store ${store} has no consumers, because it cannot commit in one phase`,
+        {},
+      )
+    let isNew = false
+    const consumer = await this.#consumers.change(name, async (present) => {
+      if (present !== undefined && !isSameRange(keyRangeOf(present.range), keyRange)) {
+        const text = `the consumer ${name} has another range: delete it first, or take another name`
+        throw new KvError('already_exists', text, { consumer: name })
       }
-      if (this.#byName.size + this.#arriving >= consumersMax)
+      if (present !== undefined) return { ...present, range, holdMs: hold }
+      // With this one, which is arriving.
+      if (this.#consumers.size > consumersMax)
         throw new KvError('overloaded', `there are ${consumersMax} consumers already`, {})
-      this.#arriving++
-      try {
-        await this.#log.begin()
-        const id = await this.#store.tso(1)
-        const position = this.#originOf(sinceTs, id)
-        const state = await this.#write({
-          id,
-          name,
-          range,
-          holdMs: hold,
-          position,
-          ackedTs: position,
-          startTs: 0,
-          commitTs: 0,
-        })
-        return { state, isNew: true }
-      } finally {
-        this.#arriving--
-      }
+      isNew = true
+      await this.#log.begin()
+      const id = await this.#store.tso(1)
+      const position = this.#originOf(sinceTs, id)
+      return { id, name, range, holdMs: hold, position, ackedTs: position, startTs: 0, commitTs: 0 }
     })
+    return { state: this.#stateOf(consumer), isNew }
   }
 
   /** @throws KvError `invalid_argument` for a timestamp in the future; `ts_below_safe_point` */
@@ -160,7 +146,8 @@ export class Consumers implements ConsumersApi {
 
   /** @returns undefined for an unknown consumer. */
   rangeOf(name: string): KeyRange | undefined {
-    return this.#byName.get(name)?.gap.range
+    const range = this.#consumers.get(name)?.range
+    return range && keyRangeOf(range)
   }
 
   /**
@@ -169,7 +156,7 @@ export class Consumers implements ConsumersApi {
    * @throws KvError `not_found`
    */
   beginOf(name: string, sinceTs: Timestamp | undefined): Timestamp {
-    const { position, ackedTs } = this.#find(name).consumer
+    const { position, ackedTs } = this.#find(name)
     if (sinceTs === undefined) return position
     return sinceTs < ackedTs ? sinceTs : Math.max(sinceTs, position)
   }
@@ -180,100 +167,55 @@ export class Consumers implements ConsumersApi {
 
   /** @param reaches whether the caller may see it. Default: all. */
   async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ConsumerState>> {
-    const { items, next } = await this.#byName.page(request, ({ gap }) => reaches?.(gap.range) !== false)
-    return { items: items.map((active) => this.#stateOf(active)), next }
+    const { items, next } = await this.#consumers.page(request, ({ range }) => reaches?.(keyRangeOf(range)) !== false)
+    return { items: items.map((consumer) => this.#stateOf(consumer)), next }
   }
 
-  remove(name: string): Promise<void> {
-    return this.#changing(name, async () => {
-      this.#find(name)
-      await this.#submit(name, { name: nameOfConsumer(name), value: undefined })
-      this.#byName.delete(name)
-    })
+  async remove(name: string): Promise<void> {
+    await this.#change(name, () => undefined)
   }
 
-  ack(name: string, ts: Timestamp): Promise<ConsumerState> {
-    return this.#changing(name, async () => {
-      const { consumer } = this.#find(name)
-      await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
+  async ack(name: string, ts: Timestamp): Promise<ConsumerState> {
+    await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
+    const acked = await this.#change(name, (consumer) => {
       // Below a timestamp above resolved_ts something may still commit.
       const done = Math.min(ts, this.#log.resolve())
-      if (done <= consumer.ackedTs) return this.state(name)
-      return this.#write({ ...consumer, position: Math.max(consumer.position, done), ackedTs: done })
+      if (done <= consumer.ackedTs) return consumer
+      return { ...consumer, position: Math.max(consumer.position, done), ackedTs: done }
     })
+    return this.#stateOf(acked)
   }
 
-  reset(name: string, sinceTs?: Timestamp): Promise<ConsumerState> {
-    return this.#changing(name, async () => {
-      const { consumer } = this.#find(name)
-      const position = this.#originOf(sinceTs, await this.#store.tso(1))
-      return this.#write({ ...consumer, position, ackedTs: position })
+  async reset(name: string, sinceTs?: Timestamp): Promise<ConsumerState> {
+    const now = await this.#store.tso(1)
+    const reset = await this.#change(name, (consumer) => {
+      const position = this.#originOf(sinceTs, now)
+      return { ...consumer, position, ackedTs: position }
     })
+    return this.#stateOf(reset)
   }
 
   // ---- Registrations
 
-  #find(name: string): ActiveConsumer {
-    const active = this.#byName.get(name)
-    if (active === undefined) throw noSuchConsumer(name)
-    return active
+  #find(name: string): Consumer {
+    const consumer = this.#consumers.get(name)
+    if (consumer === undefined) throw noSuchConsumer(name)
+    return consumer
   }
 
-  #become(consumer: Consumer): ActiveConsumer {
-    const present = this.#byName.get(consumer.name)
-    // The gap stays as it is known, unless a reset has led below it.
-    if (present?.consumer.id === consumer.id && present.consumer.position <= consumer.position) {
-      present.consumer = consumer
-      present.gap.passed(consumer.position)
-      return present
-    }
-    const active = { consumer, gap: new Gap(keyRangeOf(consumer.range), consumer.position) }
-    this.#byName.set(consumer.name, active)
-    return active
-  }
-
-  #moved(consumer: Consumer): void {
-    if (this.#byName.has(consumer.name)) this.#become(consumer)
-  }
-
-  /** Changes of one consumer run one after the other. */
-  #changing<T>(name: string, body: () => Promise<T>): Promise<T> {
+  #change<C extends Consumer | undefined>(name: string, decide: (consumer: Consumer) => C): Promise<C> {
     requireName('consumer', name)
-    return this.#store.system.hold([nameOfConsumer(name)], async () => {
-      await this.#settle(name)
-      return body()
+    return this.#consumers.change(name, (consumer) => {
+      if (consumer === undefined) throw noSuchConsumer(name)
+      return decide(consumer)
     })
   }
 
-  async #write(consumer: Consumer): Promise<ConsumerState> {
-    await this.#submit(consumer.name, consumerWrite(consumer))
-    return this.#stateOf(this.#become(consumer))
-  }
-
-  async #submit(name: string, write: SystemWrite): Promise<void> {
-    try {
-      await this.#store.system.write([write])
-    } catch (error) {
-      this.#inDoubt.add(name)
-      await this.#settle(name).catch(() => {}) // Later, when the database is not open again yet.
-      throw error
-    }
-  }
-
-  /** A write that has failed may be on disk. Call it while the name is held. @throws KvError `storage_unavailable` */
-  async #settle(name: string): Promise<void> {
-    if (!this.#inDoubt.has(name)) return
-    const record = await this.#store.system.get(nameOfConsumer(name))
-    this.#inDoubt.delete(name)
-    this.#byName.delete(name)
-    if (record !== undefined) this.#become(decodeConsumer(name, record))
-  }
-
-  /** After the database was opened again. */
+  /** After a failed write: a transaction on its way may have moved any of them. */
   async #reload(): Promise<void> {
-    for (const name of this.#byName.keys()) this.#inDoubt.add(name)
-    for (const name of [...this.#inDoubt])
-      await this.#changing(name, async () => {}).catch((error) => this.#report(error))
+    await this.#consumers.settle()
+    const names = [...this.#consumers.values()].map(({ name }) => name)
+    await Promise.all(names.map((name) => this.#consumers.change(name, (present) => present)))
   }
 
   #report(error: unknown): void {
@@ -282,7 +224,7 @@ export class Consumers implements ConsumersApi {
 
   // ---- Positions
 
-  #stateOf({ consumer: { name, range, position, holdMs } }: ActiveConsumer): ConsumerState {
+  #stateOf({ name, range, position, holdMs }: Consumer): ConsumerState {
     return { name, range, position, holdMs, lagMs: this.#lagMs(position), isLost: this.#isLost(position) }
   }
 
@@ -296,22 +238,24 @@ export class Consumers implements ConsumersApi {
   }
 
   summary(): ConsumersSummary {
-    let [lost, lagMs] = [0, 0]
-    for (const { consumer } of this.#byName.values())
-      if (this.#isLost(consumer.position)) lost++
-      else lagMs = Math.max(lagMs, this.#lagMs(consumer.position))
-    return { count: this.#byName.size, lost, lagMs }
+    let [count, lost, lagMs] = [0, 0, 0]
+    for (const { position } of this.#consumers.values()) {
+      count++
+      if (this.#isLost(position)) lost++
+      else lagMs = Math.max(lagMs, this.#lagMs(position))
+    }
+    return { count, lost, lagMs }
   }
 
   /** The positions that hold collection back. */
   *holders(): Generator<{ readonly by: 'consumer'; readonly ts: Timestamp }, void, void> {
-    for (const { consumer } of this.#byName.values()) {
+    for (const consumer of this.#consumers.possible()) {
       const { position: ts } = consumer
       if (ts >= this.#store.time.ago(this.#holdMsOf(consumer))) yield { by: 'consumer', ts }
     }
   }
 
-  #holdMsOf({ holdMs }: Consumer): number {
+  #holdMsOf({ holdMs }: Pick<Consumer, 'holdMs'>): number {
     return Math.min(holdMs, this.#options.limits.holdMsMax)
   }
 
@@ -326,46 +270,43 @@ export class Consumers implements ConsumersApi {
   }
 
   async #moveOn(): Promise<void> {
-    const present = [...this.#byName.values()].filter(({ consumer }) => !this.#isLost(consumer.position))
+    const present = [...this.#consumers.values()].filter(({ position }) => !this.#isLost(position))
+    this.#gaps = new Map(present.map((consumer) => [consumer.id, this.#gapOf(consumer)]))
     if (present.length === 0 || this.#store.upkeep.restoring !== undefined) return
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
     const resolvedTs = this.#log.resolve()
     const signal = AbortSignal.any([this.#end.signal, AbortSignal.timeout(LOOK_MS_MAX)])
     const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
-    const gaps = present.map(({ gap }) => gap)
+    const gaps = [...this.#gaps.values()].map(({ gap }) => gap)
     // After a collection that asks nobody, some of them may be lost.
     await widen(gaps, this.#log, resolvedTs, pace).catch((error) => this.#report(error))
-    const moving = present.filter((active) => this.#target(active) > active.consumer.position)
-    if (moving.length === 0 || this.#end.signal.aborted) return
-    const names = moving.map(({ consumer }) => consumer.name)
-    await this.#store.system.hold(names.map(nameOfConsumer), () => this.#move(moving))
+    if (this.#end.signal.aborted) return
+    const moving = present.filter((consumer) => this.#target(consumer) > consumer.position)
+    // Others may have changed or removed some meanwhile.
+    const move = (consumer: Consumer | undefined): Consumer | undefined => {
+      if (consumer === undefined) return undefined
+      const position = this.#target(consumer)
+      return position > consumer.position ? { ...consumer, position } : consumer
+    }
+    await Promise.all(moving.map(({ name }) => this.#consumers.change(name, move)))
+  }
+
+  /** The gap stays as it is known, unless a reset has led below it. */
+  #gapOf({ id, range, position }: Consumer): KnownGap {
+    const known = this.#gaps.get(id)
+    if (known === undefined || known.position > position) return { gap: new Gap(keyRangeOf(range), position), position }
+    known.gap.passed(position)
+    return { gap: known.gap, position }
   }
 
   /**
    * A position moves only over all that can be seen, so that an active consumer is not written again and again. One that is about to
    * be given up moves up to its first change: it lags no more than that.
    */
-  #target({ consumer, gap }: ActiveConsumer): Timestamp {
-    const isLate = consumer.position < this.#store.time.ago(this.#holdMsOf(consumer) / 2)
-    return gap.next === undefined || isLate ? gap.end : consumer.position
-  }
-
-  async #move(moving: readonly ActiveConsumer[]): Promise<void> {
-    const moved: Consumer[] = []
-    for (const active of moving) {
-      const { consumer } = active
-      const { name, position } = consumer
-      const target = this.#target(active)
-      if (this.#byName.get(name) !== active || this.#inDoubt.has(name) || target <= position) continue
-      moved.push({ ...consumer, position: target })
-    }
-    if (moved.length === 0) return
-    try {
-      await this.#store.system.write(moved.map(consumerWrite))
-    } catch (error) {
-      for (const { name } of moved) this.#inDoubt.add(name)
-      throw error
-    }
-    for (const consumer of moved) this.#become(consumer)
+  #target({ id, holdMs, position }: Consumer): Timestamp {
+    const known = this.#gaps.get(id)
+    if (known === undefined || known.position > position) return position
+    const isLate = position < this.#store.time.ago(this.#holdMsOf({ holdMs }) / 2)
+    return known.gap.next === undefined || isLate ? known.gap.end : position
   }
 }

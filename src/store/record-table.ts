@@ -1,3 +1,4 @@
+import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import { KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
 import type { SystemName, SystemRecords, SystemWrite } from './system-records.js'
@@ -28,7 +29,7 @@ interface Known<T> {
 export class RecordTable<T> {
   readonly #system: SystemRecords
   readonly #kind: RecordKind<T>
-  readonly #known = new Map<string, Known<T>>()
+  readonly #known = new SortedMap<Known<T>>()
   /** By name, what a write that has failed was to leave: whether it stands is known once the record is read. */
   readonly #inDoubt = new Map<string, T | undefined>()
   readonly #arriving = new Set<string>()
@@ -65,6 +66,12 @@ export class RecordTable<T> {
     for (const value of this.#inDoubt.values()) if (value !== undefined) yield value
   }
 
+  /** Of `values`, in order of their names. @param isShown others are passed over. */
+  async page(request: PageRequest, isShown: (value: T) => boolean): Promise<Page<T>> {
+    const { items, next } = await this.#known.page(request, ({ value }) => isShown(value))
+    return { items: items.map(({ value }) => value), next }
+  }
+
   /** Reads all records: at the start, and where other servers may have changed some. @returns them, and those of other kinds. */
   async load(): Promise<ReadonlyMap<SystemName, Uint8Array>> {
     const began = ++this.#moment
@@ -87,6 +94,11 @@ export class RecordTable<T> {
       await this.#system.hold([this.#recordOf(name)], async () => {
         if (this.#inDoubt.has(name)) await this.#read(name)
       })
+  }
+
+  /** The record has been written otherwise, and its name is held. */
+  written(name: string, value: T): void {
+    this.#note(name, this.#kind.encode(value))
   }
 
   /**

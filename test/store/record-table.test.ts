@@ -48,6 +48,28 @@ describe('a write that fails', () => {
     expect(counts(table.possible())).toEqual([lands ? 2 : 1])
   })
 
+  test('is settled with all others, which stay', async () => {
+    const engine = new TappedEngine()
+    const store = await stores.open({ openEngine: engine.open })
+    const table = new RecordTable(store.system, COUNTS)
+    await table.change('a', more)
+    await table.change('a', more)
+    engine.onWrite = async (_, land) => {
+      await land()
+      throw new EngineFailure('the disk is full')
+    }
+    engine.onRequireRoom = async () => {
+      throw new EngineFailure('there is no room')
+    }
+    expect(await codeOf(table.change('b', more))).toBe('storage_unavailable')
+    engine.onWrite = (_, land) => land()
+    engine.onRequireRoom = async () => {}
+    await expect.poll(() => store.upkeep.probe()).toBe(true)
+    expect(table.get('b')).toBeUndefined()
+    await table.settle()
+    expect(await table.page({ limit: 2 }, () => true)).toEqual({ items: [{ count: 2 }, { count: 1 }], next: undefined })
+  })
+
   test('and is settled at once is known at once', async () => {
     const engine = new TappedEngine()
     const store = await stores.open({ openEngine: engine.open })
