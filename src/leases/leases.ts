@@ -87,6 +87,8 @@ export class Leases implements LeasesApi {
   readonly #stop = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #timerAtMs = 0
+  /** The next turn ends more pauses and waits. */
+  #goesOn = false
   #walkTimer: NodeJS.Timeout | undefined
   /** Never reject. */
   #walking: Promise<void> | undefined
@@ -485,12 +487,17 @@ export class Leases implements LeasesApi {
       this.#byLook.delete(first)
       first.ask()
     }
-    if (over.length < ANSWERED_TOGETHER_MAX && woken < ANSWERED_TOGETHER_MAX) this.#schedule()
-    else setImmediate(() => !this.#isClosed && this.#endPauses())
+    if (over.length < ANSWERED_TOGETHER_MAX && woken < ANSWERED_TOGETHER_MAX) return this.#schedule()
+    if (this.#goesOn) return
+    this.#goesOn = true
+    setImmediate(() => {
+      this.#goesOn = false
+      if (!this.#isClosed) this.#endPauses()
+    })
   }
 
   #schedule(): void {
-    if (this.#isClosed) return
+    if (this.#isClosed || this.#goesOn) return
     const none = Number.POSITIVE_INFINITY
     const nextMs = Math.min(this.#waiting.nextMs ?? none, this.#byLook.first?.rank ?? none)
     if (nextMs === none) return
