@@ -25,7 +25,7 @@ describe('a write that fails', () => {
   test.each([
     ['has landed', true],
     ['has not landed', false],
-  ])('and %s counts as possible until the record is read', async (_, lands) => {
+  ])('and %s counts as possible until the record is read', { tags: ['long'] }, async (_, lands) => {
     const engine = new TappedEngine()
     const store = await stores.open({ openEngine: engine.open })
     const table = new RecordTable(store.system, COUNTS)
