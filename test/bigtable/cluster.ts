@@ -1,6 +1,7 @@
 import { expect } from 'vitest'
 import { openTable } from '../../src/store/table/bigtable/google-client.js'
 import { printTableAddress, type TableAddress } from '../../src/store/table/bigtable/table-address.js'
+import { makeTable } from '../../src/store/table/bigtable/table-admin.js'
 import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import { encodeSafePoint } from '../../src/store/table/rows/safe-point-record.js'
@@ -59,8 +60,7 @@ export class Cluster implements Target {
     const { args = [], secondMs } = options
     const address = ownAddress()
     const cluster = new Cluster(printTableAddress(address), host, random, args)
-    const made = await runCli(['bigtable', 'init', cluster.#address], cluster.#env)
-    expect(made).toMatchObject({ code: 0, stderr: '' })
+    await withHost(host, () => makeTable(address))
     if (secondMs !== undefined) await hurry(host, address, secondMs)
     // All at once, as after a deployment.
     const processes = await Promise.all(Array.from({ length: count }, () => cluster.#startOne('0')))

@@ -11,7 +11,7 @@ import { LONG } from './contents.js'
 import type { Contract } from './contract.js'
 
 /** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/store/leveldb/contract.test.ts -t histories */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 50 : 25))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 25)
 
 const KEYS = ['a', 'ab', 'b', 'c', 'd']
 const KEY_BYTES = KEYS.map(utf8)
