@@ -487,13 +487,14 @@ export class Leases implements LeasesApi {
       this.#byLook.delete(first)
       first.ask()
     }
-    if (over.length < ANSWERED_TOGETHER_MAX && woken < ANSWERED_TOGETHER_MAX) return this.#schedule()
-    if (this.#goesOn) return
-    this.#goesOn = true
-    setImmediate(() => {
-      this.#goesOn = false
-      if (!this.#isClosed) this.#endPauses()
-    })
+    if (over.length < ANSWERED_TOGETHER_MAX && woken < ANSWERED_TOGETHER_MAX) this.#schedule()
+    else if (!this.#goesOn) {
+      this.#goesOn = true
+      setImmediate(() => {
+        this.#goesOn = false
+        if (!this.#isClosed) this.#endPauses()
+      })
+    }
   }
 
   #schedule(): void {
