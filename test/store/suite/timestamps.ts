@@ -11,10 +11,17 @@ export function timestampCases({ open, test, needing }: Contract): void {
   test('tso hands out ranges, the last of each, and none twice', async () => {
     const store = await open({ now: () => START_MS })
     const first = await store.tso(1)
-    const ranges = await Promise.all([10, 1, 100].map((count) => store.tso(count)))
-    expect(ranges.map((last, i) => last - (ranges[i - 1] ?? first))).toEqual([10, 1, 100])
+    const ranges = await Promise.all(
+      [10, 1, 100].map(async (count) => {
+        const last = await store.tso(count)
+        return { before: last - count, last }
+      }),
+    )
+    ranges.sort((one, other) => one.last - other.last) // On a table that answers late they come in any order.
+    const lasts = [first, ...ranges.map(({ last }) => last)]
+    expect(ranges.map(({ before }) => before)).toEqual(lasts.slice(0, -1))
     expect(physicalMs(first)).toBe(START_MS)
-    expect(await store.tsoForClient(5)).toBeGreaterThanOrEqual((ranges[2] ?? 0) + 5)
+    expect(await store.tsoForClient(5)).toBeGreaterThanOrEqual(Math.max(...lasts) + 5)
   })
 
   test('read_ts sees what is acknowledged', async () => {
