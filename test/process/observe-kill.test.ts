@@ -9,7 +9,7 @@ import { MortalServer } from './mortal-server.js'
 import { ENV, killAll, withTempDir } from './server-process.js'
 
 /** `npm run test:kill` is the long form. Documents that are put between two kills. */
-const { seed, txns, kills } = settings({ seed: 1, txns: 60, kills: 3 })
+const { seed, txns, kills } = settings({ seed: 1, txns: 60, kills: 2 })
 const WORKERS = 4
 const DOCUMENTS = 30
 const WRITERS = 6
