@@ -49,18 +49,22 @@ const TESTS = readdirSync('test', { withFileTypes: true })
     readdirSync(`test/${name}`, { recursive: true, encoding: 'utf8' }).map((path) => `test/${name}/${path}`),
   )
   .filter((path) => path.endsWith('.test.ts'))
-const REPLACES = /\bvi\.(?:mock|useFakeTimers|spyOn)\(|several-databases\.js'/
+const filesWith = (text: RegExp) => TESTS.filter((path) => text.test(readFileSync(path, 'utf8')))
+
+/** Files that replace timers and functions, which servers of other tests would notice. */
+const REPLACING = filesWith(/\bvi\.(?:useFakeTimers|spyOn)\(/)
 
 /**
- * Files that have a process of their own: they replace modules, timers or functions, measure memory or turns of the event loop,
- * repeat all that happens, or have a clock that leaps, which a poll that somebody forgot would make go by its few milliseconds.
+ * Files that have a process of their own: they replace modules, measure memory or turns of the event loop, repeat all that
+ * happens, or have a clock that leaps, which a poll that somebody forgot would make go by its few milliseconds.
  */
 const ALONE = [
-  ...TESTS.filter((path) => REPLACES.test(readFileSync(path, 'utf8'))),
+  ...filesWith(/\bvi\.mock\(|several-databases\.js'/),
   'test/http/answer-memory.test.ts',
   'test/http/readers-stall-nobody.test.ts',
   'test/http/slow-feeds.test.ts',
   'test/http/turn-lengths.test.ts',
+  'test/process/unreachable.test.ts',
   'test/simulation/simulation.test.ts',
 ]
 /** `npm run test:bigtable` has a configuration of its own. */
@@ -107,10 +111,14 @@ export default defineConfig({
         test: {
           name: 'together',
           include: ['test/**/*.test.ts'],
-          exclude: [...SKIPPED, ...PROGRAMS, ...ALONE],
+          exclude: [...SKIPPED, ...PROGRAMS, ...REPLACING, ...ALONE],
           // Starting a process and loading the server for each file were a third of the processor time.
           isolate: false,
         },
+      },
+      {
+        extends: true,
+        test: { name: 'replacing', include: REPLACING, exclude: [...SKIPPED, ...ALONE], isolate: false },
       },
       {
         extends: true,
