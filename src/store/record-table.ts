@@ -32,7 +32,8 @@ export class RecordTable<T> {
   readonly #known = new SortedMap<Known<T>>()
   /** By name, what a write that has failed was to leave: whether it stands is known once the record is read. */
   readonly #inDoubt = new Map<string, T | undefined>()
-  readonly #arriving = new Set<string>()
+  /** Changes that run, by name. */
+  readonly #changing = new Map<string, number>()
   readonly #onChange: (name: string, value: T | undefined) => void
   #moment = 0
 
@@ -49,7 +50,10 @@ export class RecordTable<T> {
 
   /** With those that are being written, or may stand because that has failed. */
   get size(): number {
-    return new Set([...this.#known.keys(), ...this.#arriving, ...this.#inDoubt.keys()]).size
+    let size = this.#known.size
+    for (const name of this.#changing.keys()) if (!this.#known.has(name)) size++
+    for (const name of this.#inDoubt.keys()) if (!this.#known.has(name) && !this.#changing.has(name)) size++
+    return size
   }
 
   get(name: string): T | undefined {
@@ -114,7 +118,7 @@ export class RecordTable<T> {
     beside: (wanted: D) => readonly SystemWrite[] = () => [],
   ): Promise<D> {
     const record = this.#recordOf(name)
-    if (!this.#known.has(name)) this.#arriving.add(name)
+    this.#changing.set(name, (this.#changing.get(name) ?? 0) + 1)
     try {
       return await this.#system.hold([record], async () => {
         for (let tries = 1; tries <= TRIES_MAX; tries++) {
@@ -127,7 +131,9 @@ export class RecordTable<T> {
         throw new KvError('overloaded', `other servers change ${record} at the moment`, {})
       })
     } finally {
-      this.#arriving.delete(name)
+      const left = (this.#changing.get(name) ?? 0) - 1
+      if (left > 0) this.#changing.set(name, left)
+      else this.#changing.delete(name)
     }
   }
 

@@ -147,6 +147,18 @@ test('what decides may refuse, and then nothing is changed', async () => {
   expect([table.size, [...table.possible()]]).toEqual([0, []])
 })
 
+test('a bound on the size holds for two at once that ask for one new name', async () => {
+  const table = new RecordTable((await stores.open()).system, COUNTS)
+  await table.change('a', more)
+  const bounded = async (present: Count | undefined): Promise<Count> => {
+    if (table.size > 1) throw new Error('full')
+    return more(present)
+  }
+  const asked = await Promise.allSettled([1, 2, 3].map(() => table.change('b', bounded)))
+  expect(asked.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
+  expect(table.size).toBe(1)
+})
+
 test('changes of several servers at once all count, and each server reads those of the others', async () => {
   const shared = new MemoryTable()
   const [one, other] = [await openTableStore(shared), await openTableStore(shared)]
