@@ -18,8 +18,6 @@ export interface RecordKind<T> {
 interface Known<T> {
   readonly value: T
   readonly bytes: Uint8Array
-  /** When this process wrote it, or learned of it: see `load`. */
-  readonly at: number
 }
 
 /**
@@ -34,8 +32,9 @@ export class RecordTable<T> {
   readonly #inDoubt = new Map<string, T | undefined>()
   /** Changes that run, by name. */
   readonly #changing = new Map<string, number>()
+  /** For each `load` that runs, the names of records that were learned of otherwise since it began. */
+  readonly #loads = new Set<Set<string>>()
   readonly #onChange: (name: string, value: T | undefined) => void
-  #moment = 0
 
   /** @param onChange told of what is learned, and of what each own change has left. Must not throw. */
   constructor(
@@ -78,18 +77,21 @@ export class RecordTable<T> {
 
   /** Reads all records: at the start, and where other servers may have changed some. @returns them, and those of other kinds. */
   async load(): Promise<ReadonlyMap<SystemName, Uint8Array>> {
-    const began = ++this.#moment
     const { prefix } = this.#kind
-    const found = await this.#system.list(prefix)
-    // What this process has written meanwhile may be missing in what was read.
-    const isOlder = (name: string): boolean => (this.#known.get(name)?.at ?? 0) < began
-    for (const name of [...this.#known.keys()])
-      if (!found.has(this.#recordOf(name)) && isOlder(name)) this.#note(name, undefined)
-    for (const [record, bytes] of found) {
-      const name = record.slice(prefix.length)
-      if (isOlder(name)) this.#note(name, bytes)
+    const newer = new Set<string>()
+    this.#loads.add(newer)
+    try {
+      const found = await this.#system.list(prefix)
+      for (const name of [...this.#known.keys()])
+        if (!found.has(this.#recordOf(name)) && !newer.has(name)) this.#note(name, undefined)
+      for (const [record, bytes] of found) {
+        const name = record.slice(prefix.length)
+        if (!newer.has(name)) this.#note(name, bytes)
+      }
+      return found
+    } finally {
+      this.#loads.delete(newer)
     }
-    return found
   }
 
   /** Reads the records whose writes have failed. @throws KvError `storage_unavailable` */
@@ -163,12 +165,13 @@ export class RecordTable<T> {
 
   /** The record is known to be so. */
   #note(name: string, bytes: Uint8Array | undefined): T | undefined {
+    for (const newer of this.#loads) newer.add(name)
     const wasInDoubt = this.#inDoubt.delete(name)
     const known = this.#known.get(name)
     const isSame = known !== undefined && bytes !== undefined && Buffer.compare(known.bytes, bytes) === 0
     const value = isSame ? known.value : bytes && this.#kind.decode(name, bytes)
     if (value === undefined || bytes === undefined) this.#known.delete(name)
-    else this.#known.set(name, { value, bytes, at: ++this.#moment })
+    else this.#known.set(name, { value, bytes })
     if (wasInDoubt || value !== known?.value) this.#onChange(name, value)
     return value
   }

@@ -159,6 +159,21 @@ test('a bound on the size holds for two at once that ask for one new name', asyn
   expect(table.size).toBe(1)
 })
 
+test('what changes while all records are read stays as it was changed', async () => {
+  const { system } = await stores.open()
+  const table = new RecordTable(system, COUNTS)
+  for (const name of ['changed', 'removed']) await table.change(name, more)
+  const list = system.list.bind(system)
+  system.list = async (prefix) => {
+    const found = await list(prefix)
+    await table.change('removed', () => undefined)
+    for (const name of ['changed', 'made']) await table.change(name, () => ({ count: 7 }))
+    return found
+  }
+  await table.load()
+  expect([table.get('removed'), counts(table.values())]).toEqual([undefined, [7, 7]])
+})
+
 test('changes of several servers at once all count, and each server reads those of the others', async () => {
   const shared = new MemoryTable()
   const [one, other] = [await openTableStore(shared), await openTableStore(shared)]
