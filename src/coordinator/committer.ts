@@ -65,6 +65,10 @@ export interface CommitPlan {
   readonly forUpdateTs: Timestamp | undefined
   /** Pessimistic: the for_update_ts at which a key's lock was granted. */
   readonly grantedAt: ((key: Uint8Array) => Timestamp) | undefined
+  /** Pessimistic: how a client wants a key to be treated. Absent, or undefined for a key: every key of users is locked. */
+  readonly actionOf?: ((key: Uint8Array) => PessimisticAction | undefined) | undefined
+  /** The commit_ts is not below it. */
+  readonly minCommitTs?: Timestamp | undefined
   /** Serializable: the reads that the prewrites do not check. */
   readonly reads: ReadSet | undefined
   /** No earlier commit can have been tried, so any record at `startTs` belongs to another transaction. */
@@ -245,7 +249,7 @@ export class Committer {
   // ---- Prewrite
 
   async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
-    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, markDepth } = this.plan
+    const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, markDepth, minCommitTs } = this.plan
     const riders = this.#riders
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
@@ -266,6 +270,7 @@ export class Committer {
         ? { riders: { leases: this.#leases, judgedAtCommit: true } }
         : {}),
       ...(markDepth ? { markDepth } : {}),
+      ...(minCommitTs ? { minCommitTs } : {}),
     }
     let isStopped = false // After one batch has failed the others need not start.
     const tried = new Set<readonly PrewriteMutation[]>()
@@ -284,7 +289,7 @@ export class Committer {
             ...(grantedAt === undefined
               ? {}
               : {
-                  pessimisticActions: batch.map(({ key }) => actionOf(key)),
+                  pessimisticActions: batch.map(({ key }) => this.plan.actionOf?.(key) ?? actionOf(key)),
                   forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
                 }),
             ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),

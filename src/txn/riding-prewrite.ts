@@ -47,7 +47,8 @@ async function commitRiding(
   request: PrewriteRequest,
   riders: Riders,
 ): Promise<PrewriteAnswer> {
-  const { startTs, mutations, forUpdateTs, forUpdateTsMax, reads, stages } = request
+  const { startTs, mutations, forUpdateTs, forUpdateTsMax, pessimisticActions, minCommitTs, reads, stages } = request
+  await requireDecidable(home, request, riders)
   const asked = { riders, startTs, mutations, resolver: home.resolver, lockWaitMs: 0, signal: undefined }
   const ride = await rides({ ...asked, mayRepeat: true })
   if (ride.committedAt !== undefined) return { onePcCommitTs: ride.committedAt }
@@ -56,12 +57,15 @@ async function commitRiding(
   const primary = isNamed ? request.primary : all[0]?.key
   if (primary === undefined) throw invalid('mutations', 'there is nothing to commit')
   const grants = new Map(mutations.map(({ key }, i) => [keyText(key), forUpdateTsMax?.[i] ?? forUpdateTs ?? 0]))
+  const actions = new Map(mutations.map(({ key }, i) => [keyText(key), pessimisticActions?.[i]]))
   const plan: CommitPlan = {
     ...{ startTs, primary, reads, stages, startedAt: performance.now() },
     mutations: all,
     riders: riders.leases?.length || riders.positions?.length ? { ...riders, acks: [], notify: [] } : undefined,
     forUpdateTs: forUpdateTs || undefined,
     grantedAt: forUpdateTs ? (key) => grants.get(keyText(key)) ?? 0 : undefined,
+    actionOf: (key) => actions.get(keyText(key)),
+    minCommitTs,
     isFirst: false,
     lockWaitMs: 0,
     signal: undefined,
@@ -79,6 +83,23 @@ async function commitRiding(
     if (commitTs !== undefined) return committed(commitTs)
     throw error instanceof Undetermined ? error.cause : ride.refusal(error)
   }
+}
+
+/**
+ * The acknowledgement is decided before the locks stand. What is written to an observed key between the two has to be a conflict, else the own write
+ * would hide it from the observer.
+ */
+async function requireDecidable(
+  { api }: TransactionHome,
+  { mutations, minCommitTs = 0, skipConstraintCheck, pessimisticActions }: PrewriteRequest,
+  { acks = [] }: Riders,
+): Promise<void> {
+  if (skipConstraintCheck) throw invalid('skip_constraint_check', 'skip_constraint_check does not go with riders here')
+  const skipped = new Set(mutations.flatMap(({ key }, i) => (pessimisticActions?.[i] === 'skip' ? [keyText(key)] : [])))
+  if (acks.some(({ key }) => skipped.has(keyText(key))))
+    throw invalid('pessimistic_actions', 'a key that is acknowledged cannot be skipped')
+  if (minCommitTs > 0 && minCommitTs > (await api.now()))
+    throw invalid('riders', `the transaction would commit at ${minCommitTs}, ahead of the clock`)
 }
 
 async function committedAt(

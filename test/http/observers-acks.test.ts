@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
+import { TEST_STORE } from '../store/test-store.js'
 import { type Claimed, Observing } from './observing.js'
 import {
   expectProblem,
@@ -451,6 +452,58 @@ describe('a prewrite', () => {
     expectProblem(await prewrite(server, body), 'invalid_argument', { field })
     expect(await server.lockCount()).toBe(0)
     await words.acked(claimed)
+  })
+
+  test('treats each key as its pessimistic actions say', async () => {
+    const { server, words, claimed } = await startClaimed()
+    await server.put('before', '1')
+    const begin = async (): Promise<Json> => {
+      const { ts: start_ts } = await server.ok('tso', {})
+      await server.put('since', '1')
+      const { ts: for_update_ts } = await server.ok('tso', {})
+      return { start_ts, for_update_ts }
+    }
+    const of = (txn: Json, pessimistic_actions: string[], mutations: Json[]): Promise<Sent> =>
+      prewrite(server, {
+        ...{ ...txn, pessimistic_actions, mutations, primary: mutations[0]?.['key'] },
+        riders: { acks: [words.ackOf(claimed)] },
+      })
+    const inserted = await of(await begin(), ['constraint'], [{ ...put('before'), op: 'insert' }])
+    expectProblem(inserted, 'already_exists', { key: 'before' })
+    const checked = await of(await begin(), ['constraint'], [put('since')])
+    expectProblem(checked, 'write_conflict', { key: 'since', reason: 'lazy_uniqueness_check' })
+    const unlocked = await of(await begin(), ['do'], [put('since')])
+    expectProblem(unlocked, 'pessimistic_lock_not_found', { key: 'since' })
+    const txn = await begin()
+    await server.ok('acquire_pessimistic_lock', { ...txn, primary: 'before', keys: ['before'] })
+    okBody(await of(txn, ['do', 'skip'], [put('before', '2'), put('since', '2')]))
+    for (const key of ['before', 'since']) expect((await server.get(`/v1/kv/${key}`)).body).toBe('2')
+    await expect.poll(() => words.cleaned()).toMatchObject({ acks: 1, pending: 0 })
+  })
+
+  test('with skip_constraint_check ignores newer versions of other keys, or is refused where acknowledgements are rows', async () => {
+    const { server, words, claimed } = await startClaimed()
+    const { ts: start_ts } = await server.ok('tso', {})
+    await server.put('count/1', '1')
+    const rest = { skip_constraint_check: true, riders: { acks: [words.ackOf(claimed)] } }
+    const answer = await prewrite(server, { mutations: [put('count/1', '2')], primary: 'count/1', start_ts, ...rest })
+    const isRefused = TEST_STORE === 'bigtable'
+    if (isRefused) expectProblem(answer, 'invalid_argument', { field: 'skip_constraint_check' })
+    else okBody(answer)
+    expect((await server.get('/v1/kv/count/1')).body).toBe(isRefused ? '1' : '2')
+    expect(await server.lockCount()).toBe(0)
+  })
+
+  test('commits above min_commit_ts, which is not ahead of the clock', async () => {
+    const { server, words, claimed } = await startClaimed()
+    const { ts: start_ts } = await server.ok('tso', {})
+    const body = { mutations: [put('count/1')], primary: 'count/1', start_ts, riders: { acks: [words.ackOf(claimed)] } }
+    const min_commit_ts = numberOf({ start_ts }, 'start_ts') + 10_000 * 2 ** 11
+    expectProblem(await prewrite(server, { ...body, min_commit_ts }), 'invalid_argument', { field: 'riders' })
+    expect(await server.lockCount()).toBe(0)
+    const { ts: reached } = await server.ok('tso', {})
+    const { one_pc_commit_ts } = okBody(await prewrite(server, { ...body, min_commit_ts: reached }))
+    expect(one_pc_commit_ts).toBeGreaterThanOrEqual(Number(reached))
   })
 
   test('of an unknown observer is 404', async () => {
