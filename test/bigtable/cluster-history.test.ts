@@ -23,7 +23,7 @@ async function history(options: ClusterOptions): Promise<void> {
   const random = new Random(seed)
   const emulator = await startEmulator(FAULTS)
   const cluster = await Cluster.start(emulator.host, SERVERS, random.fork(), options)
-  const db = connect(cluster.urls[0] as string, { lockWaitMs: 1000, retryMs: 120_000 })
+  const db = connect(cluster.urls[0] as string, { lockWaitMs: 1000, retryMs: 120_000, connectTimeoutMs: 120_000 })
   const all = MODES.flatMap((mode) => ISOLATIONS.map((isolation) => ({ mode, isolation })))
   const lists = all.map((each) => new ListAppendWorkload(cluster, { ...each, seed, db, clients: 3 }))
   const bank = new Bank(cluster, { seed, db, clients: 4, mayFail: true })

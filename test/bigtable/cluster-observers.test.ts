@@ -54,7 +54,7 @@ test('an index of words by workers of three servers, which are killed and stoppe
   const random = new Random(seed)
   const emulator = await startEmulator(FAULTS)
   const cluster = await Cluster.start(emulator.host, SERVERS, random.fork(), COLLECTING)
-  const dbs = cluster.urls.map((url) => connect(url, { lockWaitMs: 1000, retryMs: 120_000 }))
+  const dbs = cluster.urls.map((url) => connect(url, { lockWaitMs: 1000, retryMs: 120_000, connectTimeoutMs: 120_000 }))
   const stop = new AbortController()
   let runs = 0
   let writes = 0

@@ -6,6 +6,8 @@ import type { RowFilter, RowMutation } from './row-filters.js'
 
 /** An optional peer, because few need it and it brings 200 packages. */
 const PACKAGE: string = '@google-cloud/bigtable'
+/** Its clients as they are generated. With its main file comes all that measures and exports, which takes as long again to load. */
+const CLIENTS = `${PACKAGE}/build/src/v2/index.js`
 /** In a clone of this package, npm installs an optional peer only if it is told where to save it. */
 const INSTALL = 'npm install --save-prod @google-cloud/bigtable@6.5.1'
 const HTTPS_PORT = 443
@@ -103,7 +105,7 @@ export interface MutateRowsAnswer {
   }[]
 }
 
-/** `v2.BigtableClient`, as far as it is used. */
+/** `BigtableClient`, as far as it is used. */
 export interface DataClient extends Client {
   readRows(request: ReadRowsRequest, options: CallOptions): AnswerStream<ReadRowsAnswer>
   mutateRow(
@@ -129,7 +131,7 @@ export interface TableMessage {
   readonly columnFamilies: Readonly<Record<string, { readonly gcRule: GcRule | null }>>
 }
 
-/** `v2.BigtableTableAdminClient`, as far as it is used. */
+/** `BigtableTableAdminClient`, as far as it is used. */
 export interface TableAdminClient extends Client {
   getTable(request: { readonly name: string }, options: CallOptions): Promise<readonly [TableMessage, ...unknown[]]>
   createTable(
@@ -149,31 +151,29 @@ interface Gax {
   readonly grpc: { readonly credentials: { createInsecure(): unknown } }
 }
 
-interface GooglePackage {
-  readonly v2: {
-    readonly BigtableClient: new (options: object) => DataClient
-    readonly BigtableTableAdminClient: new (options: object) => TableAdminClient
-  }
+interface Clients {
+  readonly BigtableClient: new (options: object) => DataClient
+  readonly BigtableTableAdminClient: new (options: object) => TableAdminClient
 }
 
 /** @throws BigtableMissing; BigtableSetupError without credentials */
 export async function openDataClient(): Promise<DataClient> {
-  const { v2 } = await loadPackage()
-  return initialized(new v2.BigtableClient({ ...connectionOptions(), ...channelPool() }))
+  const { BigtableClient } = await loadClients()
+  return initialized(new BigtableClient({ ...connectionOptions(), ...channelPool() }))
 }
 
 /** @throws BigtableMissing; BigtableSetupError without credentials */
 export async function openTableAdminClient(): Promise<TableAdminClient> {
-  const { v2 } = await loadPackage()
-  return initialized(new v2.BigtableTableAdminClient(connectionOptions()))
+  const { BigtableTableAdminClient } = await loadClients()
+  return initialized(new BigtableTableAdminClient(connectionOptions()))
 }
 
-async function loadPackage(): Promise<GooglePackage> {
-  const found = await import(PACKAGE).catch((error: unknown) => {
+async function loadClients(): Promise<Clients> {
+  const found = await import(CLIENTS).catch((error: unknown) => {
     if (isMissing(error)) throw new BigtableMissing({ cause: error })
     throw error
   })
-  return found as GooglePackage
+  return found as Clients
 }
 
 function isMissing(error: unknown): boolean {
