@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { loadavg } from 'node:os'
 import type { Page } from 'playwright-core'
@@ -251,10 +252,9 @@ interface Violation {
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[]
 }
 
-/** By the debugger's evaluation, which the page's policy does not bind. */
+/** By the debugger's evaluation, which the page's policy does not bind. A document is given axe once: that costs as much as to run it. */
 async function violationsIn(page: Page): Promise<string[]> {
-  const { readFile } = await import('node:fs/promises')
-  await page.evaluate(await readFile(AXE, 'utf8'))
+  if (await page.evaluate("typeof axe === 'undefined'")) await page.evaluate(await readFile(AXE, 'utf8'))
   const violations = (await page.evaluate(
     "axe.run({ resultTypes: ['violations'], selectors: false }).then(({ violations }) => violations)",
   )) as Violation[]

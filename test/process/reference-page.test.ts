@@ -75,15 +75,15 @@ test.skipIf(!isThere)('/docs has no fault of accessibility that axe finds', () =
           selectors: false,
           ...options,
         })
-      const whole = await faultsBy({ rules: { 'color-contrast': { enabled: false } } })
-      // Contrast takes four times as long as all else, and each call has the same styles.
+      // Contrast takes four times as long as all else, each call has the same styles, and the markup is the same in both views.
+      const whole = view === VIEWS[0] ? await faultsBy({ rules: { 'color-contrast': { enabled: false } } }) : []
       const left = await page.locator('main .call').evaluateAll((all) => {
         const kept = all.filter((call, i) => i % 10 === 0 || call.hasAttribute('open'))
         for (const call of all) if (!kept.includes(call)) call.remove()
         return kept.length
       })
       expect(left).toBeGreaterThan(6)
-      const violations = [...whole, ...(await faultsBy({ runOnly: ['color-contrast'] }))]
+      const violations = [...whole, ...(await faultsBy({}))]
       expect(violations.map(({ id, nodes }) => `${id}: ${JSON.stringify(nodes).slice(0, 300)}`)).toEqual([])
     }
   }),
