@@ -24,8 +24,6 @@ import { AttachedKeys } from '../leases/attached-keys.js'
 import { Leases } from '../leases/leases.js'
 import { IDEMPOTENCY_MS, type Limits, SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import { Observers } from '../observers/observers.js'
-import type { ObserversHome } from '../observers/observers-home.js'
-import { SharedObservers } from '../observers/shared-observers.js'
 import type { GetAnswer, GetRequest, Pair, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Pace } from '../store/pace.js'
 import type { RestoreProgress, Store } from '../store/store.js'
@@ -73,7 +71,7 @@ export interface DatabaseOptions {
 interface Parts {
   readonly pins: Pins
   readonly coordinator: Coordinator
-  readonly observers: ObserversHome
+  readonly observers: Observers
   readonly consumers: Consumers
   readonly leases: Leases
   readonly registry: Registry
@@ -138,7 +136,7 @@ export class Database {
   /** Transactions that span several calls, by id. */
   readonly transactions: InteractiveTransactions
   /** Ranges whose changes are handed out to workers. */
-  readonly observers: ObserversHome
+  readonly observers: Observers
   /** The change feed. */
   readonly changes: Changes
   readonly leases: Leases
@@ -206,10 +204,7 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const { cells } = store
-    const observers = cells.isShared
-      ? await SharedObservers.open(store, cells, { limits, onError: onFailure, home: () => coordinator })
-      : await Observers.open(store, cells, { limits, onError: onFailure })
+    const observers = await Observers.open(store, { limits, onError: onFailure, home: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
@@ -220,7 +215,7 @@ export class Database {
       (...asked) => keys.attach(...asked),
     )
     const keys = new AttachedKeys(store, coordinator, limits)
-    const walks = !cells.isShared || options.gc !== undefined
+    const walks = !store.cells.isShared || options.gc !== undefined
     const leases = await Leases.open(store, { limits, keys, walks, onError: onLeaseFailure })
     const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
     const database = new Database(store, parts, options)

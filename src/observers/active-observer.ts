@@ -1,21 +1,24 @@
-import type { KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
+import { inParts } from '../coordinator/in-parts.js'
 import { KvError } from '../errors/kv-error.js'
 import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
-import { TIMER_MS_MAX } from '../limits.js'
+import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
 import type { Cells, HandedOut } from '../store/cells.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Backfill } from './backfill.js'
 import type { CellBudget } from './cell-budget.js'
+import { pagesOf } from './cell-pages.js'
 import type { ClaimOrder } from './claim-order.js'
-import { readValues } from './claimed-values.js'
+import { withValues } from './claimed-values.js'
+import type { ActiveObserver, ObserverCounts } from './dirty-keys.js'
 import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from './dispatcher.js'
-import { type FailedRun, failedRun, isParked } from './failed-run.js'
+import { type FailedRun, failedRun, isParked, retried, skipped } from './failed-run.js'
 import { PendingWalk } from './pending-walk.js'
-import type { StoredObserver } from './registration.js'
-import type { Cell, Entry, Failure } from './rules/cell.js'
+import { randomPlace } from './random-place.js'
+import { registeredOf, type StoredObserver } from './registration.js'
+import type { Cell, CellChange, Entry, Failure } from './rules/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
 import { Workers } from './workers.js'
@@ -23,7 +26,7 @@ import { Workers } from './workers.js'
 /** Entries that the cursor reads at a time. */
 const PAGE = 512
 /** Cells that are changed in one batch. */
-export const CHANGES_AT_A_TIME = 256
+const CHANGES_AT_A_TIME = 256
 /** The first place of the cursor is one of so many pages. */
 const PLACES_PAGES = 32
 /** A cell whose failure cannot be written comes back after this long. */
@@ -33,7 +36,7 @@ const REMEMBER_MS = 1000
 /** Who asks for the state waits this long for a count of entries, and then gets the one before. */
 const COUNT_WAIT_MS = 100
 
-export interface ObserverSources {
+export interface MarkedObserverSources {
   readonly store: Store
   readonly cells: Cells
   readonly budget: CellBudget
@@ -43,12 +46,11 @@ export interface ObserverSources {
   readonly onError: (error: unknown) => void
 }
 
-/** One observer at work: hands its cells out, takes them back, and waits for the time of those that are not ready. */
-export class ActiveObserver {
+/** Hands the marked cells of one observer out, takes them back, and waits for the time of those that are not ready. */
+export class MarkedObserver implements ActiveObserver {
   readonly id: Timestamp
-  readonly range: KeyRange
   readonly backfill: Backfill
-  readonly #sources: ObserverSources
+  readonly #sources: MarkedObserverSources
   #stored: StoredObserver
   readonly #dispatcher: Dispatcher
   readonly #waiting = new WaitingClaims()
@@ -68,14 +70,13 @@ export class ActiveObserver {
   #acks = 0
   #conflicts = 0
 
-  constructor(sources: ObserverSources, stored: StoredObserver, range: KeyRange) {
+  constructor(sources: MarkedObserverSources, stored: StoredObserver) {
     this.id = stored.id
-    this.range = range
     this.#sources = sources
     this.#stored = stored
     this.#dispatcher = new Dispatcher(sources.budget, sources.sizes)
     this.#walk = new PendingWalk(sources.cells, stored.id)
-    this.backfill = new Backfill(sources, { id: stored.id, name: stored.name, range })
+    this.backfill = new Backfill(sources, registeredOf(stored))
   }
 
   get stored(): StoredObserver {
@@ -93,7 +94,21 @@ export class ActiveObserver {
     }
   }
 
-  /** Ends waiting claims, and all later ones. @param error absent: they are answered with nothing. */
+  get isBackfilling(): boolean {
+    return this.backfill.isWanted
+  }
+
+  /** Reads how far a backfill has come. */
+  async resumeBackfill(): Promise<void> {
+    await this.backfill.resume()
+    if (!this.#stored.isPaused) this.backfill.run()
+  }
+
+  /** Else the progress of its backfill would be written again. */
+  stop(): Promise<void> {
+    return this.backfill.stop()
+  }
+
   async end(error?: unknown): Promise<void> {
     this.#ended = { error }
     this.#loads++
@@ -153,8 +168,7 @@ export class ActiveObserver {
 
   async #loadFailures(load: number): Promise<void> {
     const { store, cells } = this.#sources
-    for (let after: Uint8Array | undefined; load === this.#loads; ) {
-      const page = await cells.failures(this.id, { after, limit: CHANGES_AT_A_TIME })
+    for await (const page of pagesOf((next) => cells.failures(this.id, next), CHANGES_AT_A_TIME)) {
       for (let keys = page.map(({ key }) => key); keys.length > 0 && load === this.#loads; ) {
         const changed = this.#dispatcher.beginRead()
         try {
@@ -171,24 +185,15 @@ export class ActiveObserver {
         }
         keys = keys.filter((key) => changed.has(keyText(key)))
       }
-      after = page.at(-1)?.key
-      if (page.length < CHANGES_AT_A_TIME) return
+      if (load !== this.#loads) return
     }
   }
 
-  /**
-   * A dirty cell at random, so that a cell on which the server dies is not the first one after each start.
-   * @see The paper, section 2.4: workers begin their scans at random places.
-   */
+  /** A dirty cell at random, so that a cell on which the server dies is not the first one after each start. */
   async #randomPlace(load: number): Promise<string | undefined> {
-    let place: Uint8Array | undefined
-    let seen = 0
-    for (let pages = 0, after: Uint8Array | undefined; pages < PLACES_PAGES && load === this.#loads; pages++) {
-      const entries = await this.#sources.cells.entries(this.id, { after, limit: PAGE })
-      for (const { key } of entries) if (this.#sources.random() * ++seen < 1) place = key
-      after = entries.at(-1)?.key
-      if (entries.length < PAGE) break
-    }
+    const { cells, random } = this.#sources
+    const isOver = (): boolean => load !== this.#loads
+    const place = await randomPlace((page) => cells.entries(this.id, page), { pages: PLACES_PAGES, random, isOver })
     return place && keyText(place)
   }
 
@@ -299,8 +304,11 @@ export class ActiveObserver {
     const next = store.tso(taken.length)
     const last = typeof next === 'number' ? next : await next
     const claims = this.#fenced(taken, last - taken.length + 1)
-    const notifications = claims.map(notificationOf)
-    if (asked.values && claims.length > 0) await this.#addValues(notifications, claims, last)
+    let notifications = claims.map(notificationOf)
+    if (asked.values) {
+      notifications = await withValues(store, notifications, last)
+      this.#putBack(claims.splice(notifications.length))
+    }
     if (this.#ended?.error !== undefined) throw this.#ended.error
     if (typeof asked.signal !== 'object' || !asked.signal.aborted) {
       // From the answer on: a slow disk may have delayed the fences for longer than a claim lasts.
@@ -326,25 +334,11 @@ export class ActiveObserver {
     })
   }
 
-  /** Long values end the list: cells without an answer are ready again. */
-  async #addValues(notifications: Notification[], claims: Claim[], ts: Timestamp): Promise<void> {
-    const keys = notifications.map(({ key }) => key)
-    const answers = await readValues(this.#sources.store, keys, ts)
-    notifications.length = answers.length
-    for (const [i, answer] of answers.entries()) {
-      const notification = notifications[i] as Notification
-      if (answer?.found) notifications[i] = { ...notification, found: true, value: answer.value }
-      else if (answer !== undefined) notifications[i] = { ...notification, found: false }
-    }
-    this.#putBack(claims.splice(answers.length))
-  }
-
   #putBack(claims: readonly Claim[]): void {
     for (const claim of claims) this.#dispatcher.release(claim)
     this.#serveSoon()
   }
 
-  /** @returns the claims that are lost. @param leaseMs absent: as long as that of the claim. */
   async extend(claims: readonly ClaimName[], leaseMs: number | undefined): Promise<ClaimName[]> {
     const nowMs = this.#nowMs()
     const lost: ClaimName[] = []
@@ -425,6 +419,44 @@ export class ActiveObserver {
     return parked
   }
 
+  // ---- Cells
+
+  async notify(keys: readonly Uint8Array[]): Promise<Timestamp> {
+    let ts = 0
+    for (const some of inParts(keys, KEYS_PER_TURN))
+      ts = await this.#sources.cells.change(this.id, some, (cells, changeTs) => ({
+        value: changeTs,
+        changes: cells.map(({ key }) => ({ key, entry: { changeTs, kind: 'notified', depth: 0 } })),
+      }))
+    return ts
+  }
+
+  async parked(keys: readonly Uint8Array[]): Promise<{ key: Uint8Array; failure: Failure }[]> {
+    return (await this.#sources.cells.read(this.id, keys)).filter(isParked)
+  }
+
+  retry(keys: readonly Uint8Array[]): Promise<number> {
+    return this.#decideEach(keys, retried)
+  }
+
+  skip(keys: readonly Uint8Array[]): Promise<number> {
+    return this.#decideEach(keys, skipped)
+  }
+
+  /** @returns the number of cells that were changed. */
+  async #decideEach(
+    keys: readonly Uint8Array[],
+    decide: (cell: Cell, ts: Timestamp) => CellChange | undefined,
+  ): Promise<number> {
+    let count = 0
+    for (const some of inParts(keys, CHANGES_AT_A_TIME))
+      count += await this.#sources.cells.change(this.id, some, (cells, ts) => {
+        const changes = cells.flatMap((cell) => decide(cell, ts) ?? [])
+        return { value: changes.length, changes }
+      })
+    return count
+  }
+
   // ---- Changes, as the store tells them
 
   handedOut(key: Uint8Array): HandedOut {
@@ -436,7 +468,7 @@ export class ActiveObserver {
     this.#serveSoon()
   }
 
-  parked(key: Uint8Array, { attempts, changeTs, kind, depth }: Failure): void {
+  parkedNow(key: Uint8Array, { attempts, changeTs, kind, depth }: Failure): void {
     this.#dispatcher.parked(keyText(key), attempts, { changeTs, kind, depth })
   }
 
@@ -460,7 +492,7 @@ export class ActiveObserver {
     this.#dispatcher.skipped(keyText(key))
   }
 
-  /** All parked cells have gone: their count can be exact again. */
+  /** Their count can be exact again. */
   unparked(): void {
     this.#dispatcher.unparked()
   }
@@ -510,56 +542,42 @@ export class ActiveObserver {
 
   // ---- State
 
-  /** Without waiting: as exact as is known. */
-  get summary(): ObserverSummary {
+  get counts(): ObserverCounts {
     const dispatcher = this.#dispatcher
-    const isExact = this.#isLoaded && dispatcher.knowsAll
-    const walked = isExact ? undefined : this.#walk.last
+    const pendingIsExact = this.#isExact
+    const walked = pendingIsExact ? undefined : this.#walk.last
     return {
       pending: Math.max(dispatcher.pending, walked?.count ?? 0),
-      pendingIsExact: isExact,
+      pendingIsExact,
       claimed: dispatcher.count('claimed'),
       delayed: dispatcher.count('delayed'),
       parked: dispatcher.count('parked'),
-      lagMs: this.#ageMs(earlier(dispatcher.oldest, walked?.oldest ?? 0)),
+      oldest: earlier(dispatcher.oldest, walked?.oldest ?? 0),
+      acks: this.#acks,
+      conflicts: this.#conflicts,
     }
   }
 
-  get counts(): ObserverSummary & Pick<ObserverState, 'acks' | 'conflicts'> {
-    return { ...this.summary, acks: this.#acks, conflicts: this.#conflicts }
+  get #isExact(): boolean {
+    return this.#isLoaded && this.#dispatcher.knowsAll
   }
 
-  /** Counts entries on disk for the next summaries, unless it was done lately. Never rejects. */
-  countPending(): Promise<void> {
-    return this.#walk.run()
+  get workers(): ObserverState['workers'] {
+    return this.#workers.list(this.#dispatcher.claimedBy, this.#nowMs())
   }
 
-  async state(): Promise<ObserverState> {
+  async count(): Promise<void> {
     this.#remember()
     await this.load().catch(() => {})
     await this.#filling
-    if (!this.summary.pendingIsExact) await Promise.race([this.countPending(), sleep(COUNT_WAIT_MS)])
-    const { name, range, options, sinceTs, isPaused } = this.#stored
-    return {
-      name,
-      range,
-      ...options,
-      sinceTs,
-      state: isPaused ? 'paused' : this.backfill.isWanted ? 'backfilling' : 'running',
-      ...this.counts,
-      workers: this.#workers.list(this.#dispatcher.claimedBy, this.#nowMs()),
-    }
+    await Promise.race([this.recount(), sleep(COUNT_WAIT_MS)])
   }
 
-  #ageMs(ts: Timestamp): number {
-    return ts === 0 ? 0 : Math.max(0, physicalMs(this.#sources.store.now()) - physicalMs(ts))
+  /** Counts entries on disk. */
+  async recount(): Promise<void> {
+    if (!this.#isExact) await this.#walk.run()
   }
 }
-
-export type ObserverSummary = Pick<
-  ObserverState,
-  'pending' | 'pendingIsExact' | 'claimed' | 'delayed' | 'parked' | 'lagMs'
->
 
 interface Failed {
   readonly claim: Claim

@@ -1,14 +1,12 @@
-import { afterKey, type KeyRange } from '../bytes/key-range.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
-import { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import { KvError } from '../errors/kv-error.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
-import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type { Cells } from '../store/cells.js'
 import type { Store } from '../store/store.js'
-import type { Timestamp } from '../timestamp.js'
-import { encodeBackfill, nameOfBackfill } from './registration.js'
+import { existingKeys } from './existing-keys.js'
+import { decodeBackfill, encodeBackfill, nameOfBackfill } from './registration.js'
+import type { RegisteredObserver } from './rules/observer.js'
 
 const KEYS_AT_A_TIME = 256
 /** After a failure. Most are those of a store that is not available, or long locks. */
@@ -17,13 +15,9 @@ const RETRY_MS = 1000
 export interface BackfillSources {
   readonly store: Store
   readonly cells: Cells
+  /** From 0 to below 1. */
+  readonly random: () => number
   readonly onError: (error: unknown) => void
-}
-
-interface BackfilledObserver {
-  readonly id: Timestamp
-  readonly name: string
-  readonly range: KeyRange
 }
 
 /**
@@ -32,7 +26,8 @@ interface BackfilledObserver {
  */
 export class Backfill {
   readonly #sources: BackfillSources
-  readonly #observer: BackfilledObserver
+  readonly #observer: RegisteredObserver
+  readonly #resolver: LockResolver
   /** Every key up to here is done. */
   #after: Uint8Array | undefined
   /** How often it has begun. */
@@ -42,9 +37,10 @@ export class Backfill {
   #running: Promise<void> = Promise.resolve()
   #isWanted = false
 
-  constructor(sources: BackfillSources, observer: BackfilledObserver) {
+  constructor(sources: BackfillSources, observer: RegisteredObserver) {
     this.#sources = sources
     this.#observer = observer
+    this.#resolver = new LockResolver(sources.store)
   }
 
   /** Not complete. */
@@ -52,10 +48,15 @@ export class Backfill {
     return this.#isWanted
   }
 
-  /** The caller has written a record of it, and `run`s it. One that is running begins again. */
-  want(after?: Uint8Array): void {
+  /** Takes what is recorded, where it is asked for again or memory does not know it yet. The caller `run`s it. */
+  async resume(): Promise<void> {
+    const record = nameOfBackfill(this.#observer.name)
+    const bytes = (await this.#sources.store.system.list(record)).get(record)
+    const progress = bytes && decodeBackfill(bytes)
+    if (progress?.id !== this.#observer.id) return // A name may be given to a new observer.
+    if (this.#isWanted && progress.after !== undefined) return // One that is running has come further than its record.
     this.#isWanted = true
-    this.#after = after
+    this.#after = progress.after
     this.#begun++
   }
 
@@ -90,32 +91,26 @@ export class Backfill {
   }
 
   async #step(signal: AbortSignal): Promise<void> {
-    const { store, cells } = this.#sources
+    const { store, cells, random } = this.#sources
     const { id, name, range } = this.#observer
     const after = this.#after
     const begun = this.#begun
-    const reader = new SnapshotReader(store, new LockResolver(store), await store.readTs(), {
-      lockWaitMs: LOCK_WAIT_MS_DEFAULT,
-      signal,
-    })
-    const start = after === undefined ? range.start : afterKey(after)
-    const { pairs } = await reader.scan({ start, end: range.end, limit: KEYS_AT_A_TIME, keyOnly: true })
+    const { keys } = await existingKeys(store, this.#resolver, { range, after, limit: KEYS_AT_A_TIME, signal })
     const isCurrent = (): boolean => this.#begun === begun && !signal.aborted
-    const last = pairs.at(-1)?.key
+    const last = keys.at(-1)
     if (last === undefined) {
       if (!isCurrent()) return
       await store.system.write([{ name: nameOfBackfill(name), value: undefined }])
       if (this.#begun === begun) this.#isWanted = false
       return
     }
-    const keys = pairs.map(({ key }) => key)
     const isDone = await cells.change(id, keys, (found, ts) => {
       if (!isCurrent()) return { value: false, changes: [] }
       const clean = found.filter(({ entry }) => entry === undefined)
       return {
         value: true,
         changes: clean.map(({ key }) => ({ key, entry: { changeTs: ts, kind: 'backfill', depth: 0 } })),
-        beside: [{ name: nameOfBackfill(name), value: encodeBackfill({ id, after: last }) }],
+        beside: [{ name: nameOfBackfill(name), value: encodeBackfill({ id, after: last }, random) }],
       }
     })
     if (isDone && this.#begun === begun) this.#after = last

@@ -2,6 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { GetAnswer, Pair, PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Notification } from './rules/observers-api.js'
 
 /** Values of one claim, and one value more. */
 const VALUES_BYTES = 8 * 1024 * 1024
@@ -14,12 +15,28 @@ const SHORT_BYTES = 4096
 const TRIES_MAX = 8
 
 /**
+ * The values of notifications as of `ts`, read as `readValues` does. A locked one has none. Long values end the list.
+ */
+export async function withValues(
+  store: Pick<PercolatorApi, 'batchGet'>,
+  notifications: readonly Notification[],
+  ts: Timestamp,
+): Promise<Notification[]> {
+  const keys = notifications.map(({ key }) => key)
+  return (await readValues(store, keys, ts)).map((answer, i): Notification => {
+    const notification = notifications[i] as Notification
+    if (answer === undefined) return notification
+    return answer.found ? { ...notification, found: true, value: answer.value } : { ...notification, found: false }
+  })
+}
+
+/**
  * Reads keys at a timestamp, without waiting for locks. The first read is asked for in this turn of the event loop.
  * @param keys no duplicates.
  * @returns what the first keys hold, undefined for a key that is locked. There are fewer answers than keys when the answers have
  *   reached `VALUES_BYTES`.
  */
-export async function readValues(
+async function readValues(
   store: Pick<PercolatorApi, 'batchGet'>,
   keys: readonly Uint8Array[],
   ts: Timestamp,

@@ -49,8 +49,9 @@ export interface FailedCell {
 }
 
 /** Decides the retry of a parked cell. @returns undefined for a cell that is not parked. */
-export function retried({ key, entry, failure }: Cell): CellChange | undefined {
-  if (!isParked({ entry, failure }) || failure === undefined) return undefined
+export function retried(cell: Cell): CellChange | undefined {
+  if (!isParked(cell)) return undefined
+  const { key, failure } = cell
   const { changeTs, kind, depth } = failure
   return { key, entry: { changeTs, kind, depth }, failure: null }
 }
@@ -60,13 +61,16 @@ export function retried({ key, entry, failure }: Cell): CellChange | undefined {
  * the change that was skipped.
  * @param ts above every timestamp at which a run has read. @returns undefined for a cell that is not parked.
  */
-export function skipped({ key, entry, failure }: Cell, ts: Timestamp): CellChange | undefined {
-  if (!isParked({ entry, failure })) return undefined
-  return { key, ack: { ackTs: ts, commitTs: ts, startTs: 0 }, failure: null }
+export function skipped(cell: Cell, ts: Timestamp): CellChange | undefined {
+  if (!isParked(cell)) return undefined
+  return { key: cell.key, ack: { ackTs: ts, commitTs: ts, startTs: 0 }, failure: null }
 }
 
 /** A cell that was marked since has an entry: it is ready for one more try. */
-export function isParked({ entry, failure }: Pick<Cell, 'entry' | 'failure'>): boolean {
+export function isParked<C extends Pick<Cell, 'entry' | 'failure'>>(
+  cell: C,
+): cell is C & { readonly failure: Failure } {
+  const { entry, failure } = cell
   return entry === undefined && failure !== undefined && failure.parkedTs > 0
 }
 

@@ -1,48 +1,46 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
-import { inParts } from '../coordinator/in-parts.js'
+import type { TransactionHome } from '../coordinator/committer.js'
+import type { Rides } from '../coordinator/ride.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
+import { Slices } from '../event-loop/slices.js'
 import type { Limits } from '../limits.js'
-import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
+import { TIMER_MS_MAX } from '../limits.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
-import type { CellListener, Cells } from '../store/cells.js'
-import { requireLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
 import { RecordTable } from '../store/record-table.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
-import { ActiveObserver, CHANGES_AT_A_TIME, type ObserverSources } from './active-observer.js'
-import { CellBudget } from './cell-budget.js'
+import { pagesOf } from './cell-pages.js'
 import { claimOrder, leaseMs } from './claim-order.js'
-import { collectAcks } from './collect-acks.js'
+import type { ActiveObserver, DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
 import type { DispatcherSizes } from './dispatcher.js'
 import { distinctKeys } from './distinct-keys.js'
-import { ExpiryMarks } from './expiry-marks.js'
-import { isParked, retried, skipped } from './failed-run.js'
-import type { ObserverCounts, ObserversHome, ObserversSummary } from './observers-home.js'
-import { pageOfStates } from './page-of-states.js'
+import { HintedKeys } from './hinted-keys.js'
+import { MarkedKeys } from './marked-keys.js'
 import {
-  decodeBackfill,
   encodeBackfill,
   nameOfBackfill,
   OBSERVER_RECORDS,
   observedRangeOf,
   optionsOf,
+  registeredOf,
   required,
   type StoredObserver,
 } from './registration.js'
-import type { Cell, CellChange, Failure } from './rules/cell.js'
+import type { Failure } from './rules/cell.js'
 import { noSuchObserver, requireInRange } from './rules/observer.js'
 import type {
   ClaimName,
   ClaimRequest,
   Notification,
   ObserverState,
+  ObserversApi,
   Parked,
   Registration,
   Release,
@@ -50,30 +48,39 @@ import type {
 
 /** While the store is not available. */
 const SWEEP_RETRY_MS = 1000
+/** Failures that are read at a time. */
+const PAGE = 256
 
 export interface ObserversOptions {
   readonly limits: Pick<Limits, 'observersMax' | 'claimsMax'>
+  /** For transactions of the observers themselves. Asked after the start. */
+  readonly home: () => TransactionHome
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
   /** From 0 to below 1. Default `Math.random`. */
   readonly random?: (() => number) | undefined
-  /** Of each observer. */
+  /** Of each observer, where one process has the store to itself. */
   readonly sizes?: DispatcherSizes | undefined
 }
 
+/** What an observer counts. */
+export type CountedObserver = Omit<
+  ObserverState,
+  keyof StoredObserver['options'] | 'range' | 'sinceTs' | 'state' | 'workers'
+>
+
+export interface ObserversSummary extends Omit<CountedObserver, 'name' | 'acks' | 'conflicts'> {
+  /** Registered observers. */
+  readonly count: number
+}
+
 /** The observers of a database, and the calls of their workers. @see The paper, section 2.4. */
-export class Observers implements ObserversHome {
+export class Observers implements ObserversApi {
   readonly #store: Store
-  readonly #cells: Cells
   readonly #options: ObserversOptions
-  readonly #sources: ObserverSources
   readonly #byName = new SortedMap<ActiveObserver>()
-  readonly #byId = new Map<Timestamp, ActiveObserver>()
-  /** Observers whose acknowledgements all were collected, until the next one. */
-  readonly #withoutAcks = new Set<Timestamp>()
   readonly #registrations: RecordTable<StoredObserver>
-  /** Reads how far backfills of registrations that were read or written have come. Never rejects. */
-  #resuming: Promise<void> = Promise.resolve()
+  readonly #dirty: DirtyKeys
   /** Another sweep is going to begin. */
   #isUnswept = false
   /** Never rejects. */
@@ -81,64 +88,62 @@ export class Observers implements ObserversHome {
   /** Never rejects. */
   #counting: Promise<void> | undefined
   readonly #end = new AbortController()
-  readonly rides = undefined
-  /** Marks what expires. */
-  readonly expiryMarks: ExpiryMarks
 
-  private constructor(store: Store, cells: Cells, options: ObserversOptions) {
-    const { limits, onError, random = Math.random, sizes } = options
+  private constructor(store: Store, options: ObserversOptions) {
+    const { limits, home, random = Math.random, sizes } = options
     this.#store = store
-    this.#cells = cells
     this.#options = options
-    this.#sources = { store, cells, budget: new CellBudget(limits.claimsMax), sizes, random, onError }
-    this.#registrations = new RecordTable(store.system, OBSERVER_RECORDS, (name, stored) => this.#known(name, stored))
-    this.expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
+    this.#registrations = new RecordTable(store.system, OBSERVER_RECORDS, (name, stored) => this.#learned(name, stored))
+    const sources: DirtyKeysSources = {
+      ...{ store, registrations: this.#registrations, random, signal: this.#end.signal },
+      report: (error) => this.#report(error),
+      sweep: () => this.#sweep(),
+    }
+    const { cells } = store
+    this.#dirty = cells.isShared
+      ? new HintedKeys(sources, cells, home)
+      : new MarkedKeys(sources, cells, limits.claimsMax, sizes)
   }
 
   /** Call this before anything is committed: commits mark the cells of registered observers only. */
-  static async open(store: Store, cells: Cells, options: ObserversOptions): Promise<Observers> {
-    const observers = new Observers(store, cells, options)
-    await observers.#register()
-    void observers.#begin()
+  static async open(store: Store, options: ObserversOptions): Promise<Observers> {
+    const observers = new Observers(store, options)
+    await observers.#dirty.open()
+    observers.#sweep()
     return observers
   }
 
-  async #register(): Promise<void> {
-    this.#store.observed.listen(this.#listener())
-    await this.#registrations.load()
-    await this.#resuming
+  /** Makes riders rows of their transactions. Absent where they travel on commits in one phase. */
+  get rides(): Rides | undefined {
+    return this.#dirty.rides
   }
 
-  /** One observer after the other. A claim does not wait for the others. */
-  async #begin(): Promise<void> {
-    this.#sweep()
-    for (const observer of this.#byName.values()) {
-      await observer.load().catch((error) => this.#report(error))
-      if (!observer.stored.isPaused) observer.backfill.run()
+  /** What is stored under the name. */
+  #learned(name: string, stored: StoredObserver | undefined): void {
+    const present = this.#byName.get(name)
+    if (stored === undefined || (present !== undefined && present.id !== stored.id)) {
+      this.#byName.delete(name)
+      this.#dirty.forget(name, present?.id)
+      void present?.end(noSuchObserver(name))
     }
+    if (stored !== undefined && stored.sinceTs > 0) this.#byName.set(name, this.#dirty.known(stored))
   }
 
-  /** After the database was opened again. One observer after the other, as at the start. */
-  async #reload(): Promise<void> {
-    await this.#settle()
-    for (const observer of this.#byName.values()) await observer.reload().catch((error) => this.#report(error))
-  }
-
-  #add(stored: StoredObserver): ActiveObserver {
-    const range = keyRangeOf(stored.range)
-    const { id, name, options } = stored
-    this.#store.observed.register({ id, name, range, maxDepth: options.maxDepth })
-    this.expiryMarks.run()
-    const observer = new ActiveObserver(this.#sources, stored, range)
-    this.#byName.set(name, observer)
-    this.#byId.set(id, observer)
-    return observer
+  /** Learns of observers that other servers have registered. @returns undefined when all that have these names are known. */
+  learn(names: readonly string[]): undefined | Promise<void> {
+    return this.#dirty.learn(names)
   }
 
   #find(name: string): ActiveObserver {
     const observer = this.#byName.get(name)
     if (observer === undefined) throw noSuchObserver(name)
     return observer
+  }
+
+  async #known(name: string): Promise<ActiveObserver> {
+    const learning = this.learn([name])
+    if (learning !== undefined) await learning
+    return this.#find(name)
   }
 
   #sweep(): void {
@@ -154,7 +159,7 @@ export class Observers implements ObserversHome {
     while (this.#isUnswept && !signal.aborted) {
       this.#isUnswept = false
       try {
-        await this.#cells.sweep(pace)
+        await this.#store.cells.sweep(pace)
       } catch (error) {
         this.#report(error)
         if (!(error instanceof KvError)) return
@@ -172,7 +177,7 @@ export class Observers implements ObserversHome {
   async close(): Promise<void> {
     this.#end.abort()
     await Promise.all([...this.#byName.values()].map((observer) => observer.end()))
-    await this.expiryMarks.close()
+    await this.#dirty.close()
     await this.#sweeping
   }
 
@@ -188,8 +193,8 @@ export class Observers implements ObserversHome {
     const state = await this.#change(
       name,
       async (present) => {
-        isNew = present === undefined
-        if (present === undefined) return this.#create({ name, range, options }, keyRange)
+        isNew = present === undefined || present.sinceTs === 0
+        if (present === undefined) return this.#create({ name, range, options })
         if (isSameRange(keyRangeOf(present.range), keyRange)) return { ...present, range, options }
         const text = `the observer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { observer: name })
@@ -199,142 +204,40 @@ export class Observers implements ObserversHome {
     return { state, isNew }
   }
 
-  /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked, also while the write is in doubt. */
-  async #create(asked: Pick<StoredObserver, 'name' | 'range' | 'options'>, range: KeyRange): Promise<StoredObserver> {
+  async #create(asked: Pick<StoredObserver, 'name' | 'range' | 'options'>): Promise<StoredObserver> {
     const { observersMax } = this.#options.limits
+    await this.#dirty.refresh()
     // With this one.
     if (this.#registrations.size > observersMax)
       throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
-    const id = await this.#store.tso(1)
-    this.#store.observed.register({ id, name: asked.name, range, maxDepth: asked.options.maxDepth })
-    this.expiryMarks.run()
-    return { ...asked, id, sinceTs: await this.#sinceTs(id), isPaused: false }
+    const stored = { ...asked, id: await this.#store.tso(1), sinceTs: 0, isPaused: false }
+    return { ...stored, sinceTs: await this.#dirty.register(registeredOf(stored)) }
   }
 
-  async #sinceTs(id: Timestamp): Promise<Timestamp> {
-    try {
-      return await this.#store.tso(1)
-    } catch (error) {
-      this.#unregister(id)
-      this.#sweep()
-      throw error
-    }
-  }
-
-  /** @param backfill from the beginning. */
+  /** @param backfill from the beginning. One that is running begins again. */
   async #change(
     name: string,
     decide: (present: StoredObserver | undefined) => Awaitable<StoredObserver>,
     backfill = false,
   ): Promise<ObserverState> {
     requireName('observer', name)
-    await this.#registrations.change(name, decide, ({ id }) =>
-      backfill ? [{ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }) }] : [],
+    const { random = Math.random } = this.#options
+    const stored = await this.#registrations.change(name, decide, ({ id }) =>
+      backfill ? [{ name: nameOfBackfill(name), value: encodeBackfill({ id, after: undefined }, random) }] : [],
     )
-    await this.#resuming
-    return this.#find(name).state()
-  }
-
-  /** A registration is known to stand, or to stand no more. Marks have gone on while that was in doubt, so `since_ts` is true. */
-  #known(name: string, stored: StoredObserver | undefined): void {
-    const observer = this.#byName.get(name)
-    if (stored === undefined) {
-      const id = observer?.id ?? this.#store.observed.named(name)?.id
-      this.#byName.delete(name)
-      if (id !== undefined) this.#unregister(id)
-      void observer?.end(noSuchObserver(name))
-      this.#sweep()
-      return
-    }
-    const known = observer ?? this.#add(stored)
-    this.#resuming = this.#resuming.then(() => this.#resume(known)).catch((error) => this.#report(error))
-    if (observer === undefined) return
-    const { id, options } = stored
-    this.#store.observed.register({ id, name, range: observer.range, maxDepth: options.maxDepth })
-    observer.become(stored)
-  }
-
-  async #resume({ id, stored, backfill }: ActiveObserver): Promise<void> {
-    const record = nameOfBackfill(stored.name)
-    const bytes = (await this.#store.system.list(record)).get(record)
-    const progress = bytes && decodeBackfill(bytes)
-    if (progress?.id !== id) return // A name may be given to a new observer.
-    // One that is running has come further than its record.
-    if (!backfill.isWanted || progress.after === undefined) backfill.want(progress.after)
-    if (!stored.isPaused) backfill.run()
-  }
-
-  async #settle(): Promise<void> {
-    await this.#registrations.settle().catch((error) => this.#report(error))
-  }
-
-  #unregister(id: Timestamp): void {
-    this.#store.observed.unregister(id)
-    this.#byId.delete(id)
-    this.#withoutAcks.delete(id)
-  }
-
-  /** This process alone registers them. */
-  learn(): undefined {}
-
-  passTo(ts: Timestamp): Promise<void> {
-    return this.expiryMarks.passTo(ts)
-  }
-
-  async get(name: string): Promise<ObserverState> {
-    return this.#find(name).state()
-  }
-
-  async list(): Promise<readonly ObserverState[]> {
-    return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
-  }
-
-  page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
-    return pageOfStates(this.#byName, request, reaches)
-  }
-
-  /** What each observer counts, without waiting and without its workers. */
-  *counts(): Generator<ObserverCounts, void> {
-    let isExact = true
-    for (const [name, observer] of this.#byName) {
-      const { counts } = observer
-      isExact &&= counts.pendingIsExact
-      yield { name, ...counts }
-    }
-    if (!isExact) this.#counting ??= this.#countPending()
-  }
-
-  /** The totals of all observers, without waiting. */
-  summary(): ObserversSummary {
-    const total = { pending: 0, pendingIsExact: true, claimed: 0, delayed: 0, parked: 0, lagMs: 0 }
-    for (const counts of this.counts()) {
-      total.pending += counts.pending
-      total.pendingIsExact &&= counts.pendingIsExact
-      total.claimed += counts.claimed
-      total.delayed += counts.delayed
-      total.parked += counts.parked
-      total.lagMs = Math.max(total.lagMs, counts.lagMs)
-    }
-    return { count: this.#byName.size, ...total }
-  }
-
-  /** One observer after the other. */
-  async #countPending(): Promise<void> {
-    for (const name of [...this.#byName.keys()]) {
-      const observer = this.#byName.get(name)
-      if (observer?.summary.pendingIsExact === false) await observer.countPending()
-    }
-    this.#counting = undefined
+    await this.#dirty.written(stored)
+    return this.#stateOf(this.#find(name))
   }
 
   async remove(name: string): Promise<void> {
     requireName('observer', name)
     const removed = this.#byName.get(name)
     const stop = async (present: StoredObserver | undefined): Promise<undefined> => {
-      if (present === undefined) throw noSuchObserver(name)
-      await this.#find(name).backfill.stop() // Else its progress would be written again.
+      required(name, present)
+      await this.#find(name).stop()
     }
     await this.#registrations.change(name, stop, () => [{ name: nameOfBackfill(name), value: undefined }])
+    await this.#dirty.written(undefined)
     await removed?.end(noSuchObserver(name))
   }
 
@@ -357,16 +260,80 @@ export class Observers implements ObserversHome {
     })
   }
 
+  // ---- State
+
+  async get(name: string): Promise<ObserverState> {
+    await this.#dirty.refresh()
+    return this.#stateOf(this.#find(name))
+  }
+
+  async list(): Promise<readonly ObserverState[]> {
+    return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
+  }
+
+  /** Other requests run meanwhile. Only what is shown is counted. @param reaches whether the caller may see it. Default: all. */
+  async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
+    await this.#dirty.refresh()
+    const isShown = ({ stored }: ActiveObserver): boolean => reaches?.(keyRangeOf(stored.range)) !== false
+    const { items, next } = await this.#byName.page(request, isShown)
+    const states: ObserverState[] = []
+    const slices = new Slices(1) // Each state lists up to 256 workers.
+    for (const observer of items) {
+      await slices.next()
+      if (this.#byName.get(observer.stored.name) === observer) states.push(await this.#stateOf(observer))
+    }
+    return { items: states, next }
+  }
+
+  async #stateOf(observer: ActiveObserver): Promise<ObserverState> {
+    await observer.count()
+    const { stored, isBackfilling, workers } = observer
+    const { range, options, sinceTs, isPaused } = stored
+    const state = isPaused ? 'paused' : isBackfilling ? 'backfilling' : 'running'
+    return { range, ...options, sinceTs, state, ...this.#countsOf(observer), workers }
+  }
+
+  #countsOf({ stored: { name }, counts: { oldest, ...counts } }: ActiveObserver): CountedObserver {
+    const lagMs = oldest === 0 ? 0 : Math.max(0, physicalMs(this.#store.now()) - physicalMs(oldest))
+    return { name, ...counts, lagMs }
+  }
+
+  /** What each observer counts, without waiting and without its workers. */
+  *counts(): Generator<CountedObserver, void> {
+    for (const observer of this.#byName.values()) yield this.#countsOf(observer)
+    this.#counting ??= this.#recount()
+  }
+
+  /** The totals of all observers, without waiting. */
+  summary(): ObserversSummary {
+    const total = { pending: 0, pendingIsExact: true, claimed: 0, delayed: 0, parked: 0, lagMs: 0 }
+    for (const counts of this.counts()) {
+      total.pending += counts.pending
+      total.pendingIsExact &&= counts.pendingIsExact
+      total.claimed += counts.claimed
+      total.delayed += counts.delayed
+      total.parked += counts.parked
+      total.lagMs = Math.max(total.lagMs, counts.lagMs)
+    }
+    return { count: this.#byName.size, ...total }
+  }
+
+  /** One observer after the other. */
+  async #recount(): Promise<void> {
+    for (const name of [...this.#byName.keys()]) await this.#byName.get(name)?.recount()
+    this.#counting = undefined
+  }
+
   // ---- Workers
 
   async claim(name: string, request: ClaimRequest): Promise<Notification[]> {
-    const observer = this.#find(name)
+    const observer = await this.#known(name)
     return observer.claim(claimOrder(request, this.#byName.values()))
   }
 
   async extend(name: string, claims: readonly ClaimName[], ms?: number): Promise<ClaimName[]> {
     const asked = ms === undefined ? undefined : leaseMs(ms)
-    return this.#find(name).extend(claims, asked)
+    return (await this.#known(name)).extend(claims, asked)
   }
 
   async release(
@@ -374,7 +341,7 @@ export class Observers implements ObserversHome {
     claims: readonly Release[],
   ): Promise<{ readonly released: number; readonly parked: Uint8Array[] }> {
     for (const { retryAfterMs } of claims) integerOf('retry_after_ms', retryAfterMs ?? 0, 0, TIMER_MS_MAX)
-    return this.#find(name).release(claims)
+    return (await this.#known(name)).release(claims)
   }
 
   // ---- Cells
@@ -383,15 +350,11 @@ export class Observers implements ObserversHome {
     name: string,
     keys: readonly Uint8Array[],
   ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
-    const { id, range } = this.#find(name)
-    for (const [index, key] of keys.entries()) requireInRange({ name, range }, key, () => `keys[${index}]`)
+    const observer = await this.#known(name)
+    const registered = registeredOf(observer.stored)
+    for (const [index, key] of keys.entries()) requireInRange(registered, key, () => `keys[${index}]`)
     const asked = await distinctKeys(keys)
-    let ts = asked.length === 0 ? await this.#store.tso(1) : 0
-    for (const some of inParts(asked, KEYS_PER_TURN))
-      ts = await this.#cells.change(id, some, (cells, changeTs) => ({
-        value: changeTs,
-        changes: cells.map(({ key }) => ({ key, entry: { changeTs, kind: 'notified', depth: 0 } })),
-      }))
+    const ts = asked.length === 0 ? await this.#store.tso(1) : await observer.notify(asked)
     return { notified: asked.length, ts }
   }
 
@@ -399,108 +362,49 @@ export class Observers implements ObserversHome {
     name: string,
     page: { readonly limit: number; readonly after?: Uint8Array | undefined },
   ): Promise<{ readonly parked: Parked[]; readonly next?: Uint8Array | undefined }> {
-    const { id } = this.#find(name)
+    const observer = await this.#known(name)
     const parked: Parked[] = []
-    for (let after = page.after; ; ) {
-      const limit = Math.min(CHANGES_AT_A_TIME, page.limit - parked.length)
-      const failures = await this.#cells.failures(id, { after, limit })
-      parked.push(...(await this.#parkedOf(id, failures)))
+    for (let { after } = page; ; ) {
+      const limit = Math.min(PAGE, page.limit - parked.length)
+      const failures = await this.#store.cells.failures(observer.id, { after, limit })
+      for (const { key, failure } of await observer.parked(parkedKeys(failures))) {
+        const { changeTs, attempts, error, parkedTs } = failure
+        parked.push({ key, commitTs: changeTs, attempts, error, parkedAtMs: physicalMs(parkedTs) })
+      }
       after = failures.at(-1)?.key
       if (failures.length < limit) return { parked }
       if (parked.length >= page.limit) return { parked, next: after }
     }
   }
 
-  async #parkedOf(id: Timestamp, failures: readonly { key: Uint8Array; failure: Failure }[]): Promise<Parked[]> {
-    const keys = failures.filter(({ failure }) => failure.parkedTs > 0).map(({ key }) => key)
-    if (keys.length === 0) return []
-    return (await this.#cells.read(id, keys)).flatMap((cell) => {
-      const { key, failure } = cell
-      if (failure === undefined || !isParked(cell)) return []
-      const { changeTs, attempts, error, parkedTs } = failure
-      return { key, commitTs: changeTs, attempts, error, parkedAtMs: physicalMs(parkedTs) }
-    })
-  }
-
   async retry(name: string, keys?: readonly Uint8Array[]): Promise<number> {
-    const observer = this.#find(name)
-    if (keys !== undefined) return this.#retry(observer, await distinctKeys(keys))
+    const observer = await this.#known(name)
+    if (keys !== undefined) return observer.retry(await distinctKeys(keys))
     let count = 0
-    for (let after: Uint8Array | undefined; ; ) {
-      const failures = await this.#cells.failures(observer.id, { after, limit: CHANGES_AT_A_TIME })
-      const parked = failures.filter(({ failure }) => failure.parkedTs > 0)
-      count += await this.#retry(
-        observer,
-        parked.map(({ key }) => key),
-      )
-      after = failures.at(-1)?.key
-      if (failures.length < CHANGES_AT_A_TIME) break
-    }
+    for await (const failures of pagesOf((page) => this.#store.cells.failures(observer.id, page), PAGE))
+      count += await observer.retry(parkedKeys(failures))
     observer.unparked()
     return count
   }
 
-  #retry(observer: ActiveObserver, keys: readonly Uint8Array[]): Promise<number> {
-    return this.#decideEach(observer, keys, retried)
-  }
-
   async skip(name: string, keys: readonly Uint8Array[]): Promise<number> {
-    const observer = this.#find(name)
-    const count = await this.#decideEach(observer, await distinctKeys(keys), skipped)
-    if (count > 0) this.#withoutAcks.delete(observer.id)
-    return count
-  }
-
-  /** @returns the number of cells that were changed. */
-  async #decideEach(
-    { id }: ActiveObserver,
-    keys: readonly Uint8Array[],
-    decide: (cell: Cell, ts: Timestamp) => CellChange | undefined,
-  ): Promise<number> {
-    let count = 0
-    for (const some of inParts(keys, CHANGES_AT_A_TIME))
-      count += await this.#cells.change(id, some, (cells, ts) => {
-        const changes = cells.flatMap((cell) => decide(cell, ts) ?? [])
-        return { value: changes.length, changes }
-      })
-    return count
+    const observer = await this.#known(name)
+    return observer.skip(await distinctKeys(keys))
   }
 
   // ---- Upkeep
 
-  /** Removes acknowledgements that no run can conflict with, after a collection up to `safePoint`. */
-  async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
-    await this.#settle()
-    for (const id of [...this.#byId.keys()]) {
-      if (this.#withoutAcks.has(id)) continue
-      this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
-      let isEmpty = false
-      try {
-        isEmpty = await collectAcks(this.#cells, id, safePoint, pace)
-      } finally {
-        if (!isEmpty || !this.#byId.has(id)) this.#withoutAcks.delete(id)
-      }
-    }
+  /** Fulfilled when all that has expired at or below `ts` is marked. */
+  passTo(ts: Timestamp): Promise<void> {
+    return this.#dirty.passTo(ts)
   }
 
-  #listener(): CellListener {
-    const of = (id: Timestamp): ActiveObserver | undefined => this.#byId.get(id)
-    return {
-      handedOut: (id, key) => of(id)?.handedOut(key) ?? { fence: 0, hasFailure: true },
-      marked: (id, key, entry) => of(id)?.marked(key, entry),
-      retried: (id, key, entry) => of(id)?.retried(key, entry),
-      skipped: (id, key) => of(id)?.skipped(key),
-      parked: (id, key, failure) => of(id)?.parked(key, failure),
-      acknowledged: (id, key, entry) => {
-        this.#withoutAcks.delete(id)
-        of(id)?.acknowledged(key, entry)
-      },
-      conflicted: (id) => of(id)?.conflicted(),
-      reloaded: () => {
-        for (const observer of this.#byId.values()) observer.unload()
-        this.#withoutAcks.clear() // A run that failed may have committed.
-        this.#reload().catch((error) => this.#report(error))
-      },
-    }
+  /** After a collection up to `safePoint`. */
+  collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
+    return this.#dirty.collect(safePoint, pace)
   }
+}
+
+function parkedKeys(failures: readonly { readonly key: Uint8Array; readonly failure: Failure }[]): Uint8Array[] {
+  return failures.filter(({ failure }) => failure.parkedTs > 0).map(({ key }) => key)
 }

@@ -8,7 +8,7 @@ import { type GivenRange, keyRangeOf } from '../percolator/given-range.js'
 import type { RecordKind } from '../store/record-table.js'
 import type { SystemName } from '../store/system-records.js'
 import type { Timestamp } from '../timestamp.js'
-import { noSuchObserver } from './rules/observer.js'
+import { noSuchObserver, type RegisteredObserver } from './rules/observer.js'
 import type { ObserverOptions } from './rules/observers-api.js'
 
 /** An observer as its record has it. */
@@ -17,6 +17,7 @@ export interface StoredObserver {
   readonly name: string
   readonly range: GivenRange
   readonly options: ObserverOptions
+  /** 0: it has not taken effect. */
   readonly sinceTs: Timestamp
   readonly isPaused: boolean
 }
@@ -27,6 +28,8 @@ export interface StoredBackfill {
   readonly id: Timestamp
   /** Every key up to here is done. */
   readonly after: Uint8Array | undefined
+  /** End of the lease of the server that goes on with it. 0: nobody has it, or one process has the store to itself. */
+  readonly untilMs?: number
 }
 
 const REGISTRATIONS = 'observer/' satisfies SystemName
@@ -78,24 +81,32 @@ export const OBSERVER_RECORDS: RecordKind<StoredObserver> = {
   decode: (name, record) => (name.endsWith(BACKFILL) ? undefined : decodeObserver(name, record)),
 }
 
-/** The last field is not used: a record of this kind has three fields at least. */
-export function encodeBackfill({ id, after }: StoredBackfill): Buffer {
-  return packRecord([id, after ?? null, 0])
+/** @param random makes no two records equal. */
+export function encodeBackfill({ id, after, untilMs = 0 }: StoredBackfill, random: () => number): Buffer {
+  return packRecord([id, after ?? null, untilMs, Math.floor(random() * 2 ** 48)])
 }
 
 /** @throws CorruptRecord */
-export function decodeBackfill(bytes: Uint8Array): StoredBackfill {
-  const [id, after] = unpackRecord(bytes, BACKFILL_RECORD, 3)
-  return { id: asInteger(id, BACKFILL_RECORD), after: asOptionalBytes(after, BACKFILL_RECORD) }
+export function decodeBackfill(bytes: Uint8Array): Required<StoredBackfill> {
+  const [id, after, untilMs] = unpackRecord(bytes, BACKFILL_RECORD, 3)
+  return {
+    id: asInteger(id, BACKFILL_RECORD),
+    after: asOptionalBytes(after, BACKFILL_RECORD),
+    untilMs: asInteger(untilMs, BACKFILL_RECORD),
+  }
 }
 
 const OBSERVER = 'observer'
 const BACKFILL_RECORD = 'backfill'
 
-/** @throws KvError `not_found` */
+/** @throws KvError `not_found`, also for one that has not taken effect yet. */
 export function required(name: string, stored: StoredObserver | undefined): StoredObserver {
-  if (stored === undefined) throw noSuchObserver(name)
+  if (stored === undefined || stored.sinceTs === 0) throw noSuchObserver(name)
   return stored
+}
+
+export function registeredOf({ id, name, range, options, sinceTs }: StoredObserver): RegisteredObserver {
+  return { id, name, range: keyRangeOf(range), maxDepth: options.maxDepth, sinceTs }
 }
 
 // ---- Requests

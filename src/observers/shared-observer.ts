@@ -1,31 +1,38 @@
 import { keyText } from '../bytes/key-text.js'
+import { inParts } from '../coordinator/in-parts.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { blocksRead } from '../percolator/actions/get.js'
+import type { PrewriteMutation } from '../percolator/api.js'
 import { isExpired } from '../percolator/lock.js'
 import { lockInfo } from '../percolator/lock-info.js'
 import { isVisible } from '../percolator/write.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { pagesOf } from './cell-pages.js'
 import type { ClaimOrder } from './claim-order.js'
-import { readValues } from './claimed-values.js'
+import { withValues } from './claimed-values.js'
+import type { ActiveObserver, ObserverCounts } from './dirty-keys.js'
 import { failedRun } from './failed-run.js'
-import type { StoredObserver } from './registration.js'
+import { randomPlace } from './random-place.js'
+import { registeredOf, type StoredObserver } from './registration.js'
 import type { Failure } from './rules/cell.js'
+import { encodeAckTs } from './rules/codec/cell-key.js'
+import type { RegisteredObserver } from './rules/observer.js'
 import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
 import {
   type HintedCell,
   isStill,
   locksBelow,
-  type SharedObserver as Registered,
   type SharedCell,
   type SharedClaim,
   uncovered,
 } from './rules/shared-cell.js'
-import { forgetClean } from './shared-cleaning.js'
+import { forgetClean, unpark } from './shared-cleaning.js'
+import { notification } from './shared-riders.js'
 import { isParkedCell, nextStep } from './shared-step.js'
 import { Workers } from './workers.js'
 
@@ -45,6 +52,8 @@ const RESTING_MAX = 4096
 const DUE_MS = 500
 /** Claims that wait share a round that has found nothing for so long. */
 const EMPTY_MS = 50
+/** Transactions of the observer itself at the same time. */
+export const COMMITS_AT_ONCE = 32
 /** Tries of a change of a claim that others change at the same time. */
 const TRIES_MAX = 5
 /** A count is shown again for this long. */
@@ -52,22 +61,16 @@ const FRESH_MS = 10_000
 /** Hints that one count reads at most. */
 const COUNTED_MAX = 100_000
 
-export interface SharedObserverSources {
+export interface HintedObserverSources {
   readonly store: Store
   readonly cells: SharedCells
   readonly resolver: LockResolver
+  /** Commits a transaction of one row. */
+  readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
+  /** What is notified below `sinceTs` would not count. */
+  readonly inForce: (observer: RegisteredObserver) => Promise<void>
   /** From 0 to below 1. */
   readonly random: () => number
-}
-
-export interface SharedCounts {
-  readonly pending: number
-  readonly claimed: number
-  readonly delayed: number
-  readonly parked: number
-  /** commit_ts of the oldest hint; 0: none. */
-  readonly oldest: Timestamp
-  readonly claimedBy: ReadonlyMap<string, number>
 }
 
 interface Claimed {
@@ -75,16 +78,17 @@ interface Claimed {
   readonly cell: SharedCell
 }
 
-const NOTHING: SharedCounts = { pending: 0, claimed: 0, delayed: 0, parked: 0, oldest: 0, claimedBy: new Map() }
+const NOTHING = { pending: 0, claimed: 0, delayed: 0, parked: 0, oldest: 0 }
+const NOBODY: ReadonlyMap<string, number> = new Map()
 
 /**
  * One observer on one of several servers: walks over the hints from a random place, looks at the cells, and claims them in the
  * table. Two servers may look at one cell, and one of them gets it.
  */
-export class SharedObserver {
-  readonly #sources: SharedObserverSources
+export class HintedObserver implements ActiveObserver {
+  readonly #sources: HintedObserverSources
   #stored: StoredObserver
-  #observer: Registered
+  #observer: RegisteredObserver
   /** Hinted cells that nobody seemed to have, in random order. */
   #pool: HintedCell[] = []
   /** Cells in hand. */
@@ -103,23 +107,24 @@ export class SharedObserver {
   #wakes = 0
   #ended: { readonly error?: unknown } | undefined
   readonly #workers = new Workers()
-  #counts: SharedCounts = NOTHING
+  #counts = NOTHING
+  #claimedBy = NOBODY
   #countedMs = Number.NEGATIVE_INFINITY
   #counting: Promise<void> | undefined
   acks = 0
   conflicts = 0
   isBackfilling = false
 
-  constructor(sources: SharedObserverSources, stored: StoredObserver, observer: Registered) {
+  constructor(sources: HintedObserverSources, stored: StoredObserver) {
     this.#sources = sources
     this.#stored = stored
-    this.#observer = observer
+    this.#observer = registeredOf(stored)
   }
 
   get stored(): StoredObserver {
     return this.#stored
   }
-  get observer(): Registered {
+  get observer(): RegisteredObserver {
     return this.#observer
   }
   get id(): Timestamp {
@@ -130,15 +135,17 @@ export class SharedObserver {
     return this.#sleepers.size
   }
 
-  become(stored: StoredObserver, observer: Registered): void {
+  become(stored: StoredObserver): void {
     const isPausedNow = stored.isPaused && !this.#stored.isPaused
     this.#stored = stored
-    this.#observer = observer
+    this.#observer = registeredOf(stored)
     if (isPausedNow) this.wake()
   }
 
-  /** Ends waiting claims, and all later ones. @param error absent: they are answered with nothing. */
-  end(error?: unknown): void {
+  /** Whoever goes on with a backfill finds its record gone. */
+  async stop(): Promise<void> {}
+
+  async end(error?: unknown): Promise<void> {
     this.#ended = { error }
     this.wake()
   }
@@ -240,7 +247,11 @@ export class SharedObserver {
     const { store, cells } = this.#sources
     const wakes = this.#wakes
     await this.#hintDue()
-    if (!this.#hasPlace) await this.#takePlace()
+    if (!this.#hasPlace) {
+      const { random } = this.#sources
+      this.#place = await randomPlace((page) => cells.hinted(this.id, page), { pages: PLACES_PAGES, random })
+      this.#hasPlace = true
+    }
     for (let isLastRound = this.#place === undefined; ; ) {
       const page = await cells.hinted(this.id, { after: this.#place, limit: PAGE })
       const nowMs = physicalMs(store.time.clock())
@@ -257,21 +268,6 @@ export class SharedObserver {
       }
       isLastRound ||= isEnd
     }
-  }
-
-  /** @see The paper, section 2.4: workers begin their scans at random places. */
-  async #takePlace(): Promise<void> {
-    const { cells, random } = this.#sources
-    let place: Uint8Array | undefined
-    let seen = 0
-    for (let pages = 0, after: Uint8Array | undefined; pages < PLACES_PAGES; pages++) {
-      const page = await cells.hinted(this.id, { after, limit: PAGE })
-      for (const { key } of page) if (random() * ++seen < 1) place = key
-      after = page.at(-1)?.key
-      if (page.length < PAGE) break
-    }
-    this.#place = place
-    this.#hasPlace = true
   }
 
   async #hintDue(): Promise<void> {
@@ -423,15 +419,9 @@ export class SharedObserver {
         return value === undefined ? { ...notification, found: false } : { ...notification, found: true, value }
       })
     const notifications = claimed.map(({ notification }) => notification)
-    const keys = notifications.map(({ key }) => key)
     try {
-      const answers = await readValues(this.#sources.store, keys, ts)
-      const valued = answers.map((answer, i): Notification => {
-        const notification = notifications[i] as Notification
-        if (answer === undefined) return notification
-        return answer.found ? { ...notification, found: true, value: answer.value } : { ...notification, found: false }
-      })
-      await this.release(notifications.slice(answers.length))
+      const valued = await withValues(this.#sources.store, notifications, ts)
+      await this.release(notifications.slice(valued.length))
       return valued
     } catch (error) {
       await this.release(notifications).catch(() => {})
@@ -439,7 +429,6 @@ export class SharedObserver {
     }
   }
 
-  /** @returns the claims that are lost. @param leaseMs absent: as long as that of the claim. */
   async extend(claims: readonly ClaimName[], leaseMs: number | undefined): Promise<ClaimName[]> {
     const lost: ClaimName[] = []
     await this.#changing(claims, async ({ name, cell, ts }) => {
@@ -516,72 +505,106 @@ export class SharedObserver {
     this.#workers.seen(worker, store.time.elapsedMs(), physicalMs(store.now()))
   }
 
-  async state(): Promise<ObserverState> {
+  get workers(): ObserverState['workers'] {
+    return this.#workers.list(this.#claimedBy, this.#sources.store.time.elapsedMs())
+  }
+
+  /** Of the last count. */
+  get counts(): ObserverCounts {
+    const { acks, conflicts } = this
+    return { ...this.#counts, pendingIsExact: this.#counts.pending === 0, acks, conflicts }
+  }
+
+  count(): Promise<void> {
     this.#counting ??= this.#count().finally(() => {
       this.#counting = undefined
     })
-    await this.#counting
-    const { name, range, options, sinceTs, isPaused } = this.#stored
-    const { claimedBy } = this.#counts
-    return {
-      name,
-      range,
-      ...options,
-      sinceTs,
-      state: isPaused ? 'paused' : this.isBackfilling ? 'backfilling' : 'running',
-      ...this.summary,
-      acks: this.acks,
-      conflicts: this.conflicts,
-      workers: this.#workers.list(claimedBy, this.#sources.store.time.elapsedMs()),
-    }
+    return this.#counting
   }
 
-  /** Of the last count. Starts another one when that is old. */
-  get summary() {
-    const { pending, claimed, delayed, parked, oldest } = this.#counts
-    const { store } = this.#sources
-    if (store.time.elapsedMs() - this.#countedMs > FRESH_MS)
-      this.#counting ??= this.#count()
-        .catch(() => {})
-        .finally(() => {
-          this.#counting = undefined
-        })
-    const lagMs = oldest === 0 ? 0 : Math.max(0, physicalMs(store.now()) - physicalMs(oldest))
-    return { pending, pendingIsExact: pending === 0, claimed, delayed, parked, lagMs }
+  async recount(): Promise<void> {
+    if (this.#sources.store.time.elapsedMs() - this.#countedMs > FRESH_MS) await this.count().catch(() => {})
   }
 
   async #count(): Promise<void> {
     const { cells, store } = this.#sources
-    let [pending, claimed, delayed, parked, oldest] = [0, 0, 0, 0, 0]
+    const counts = { ...NOTHING }
     const claimedBy = new Map<string, number>()
     this.#countedMs = store.time.elapsedMs()
     const nowMs = physicalMs(store.time.clock())
-    for (let after: Uint8Array | undefined; pending < COUNTED_MAX; ) {
-      const page = await cells.hinted(this.id, { after, limit: PAGE })
+    for await (const page of pagesOf((next) => cells.hinted(this.id, next), PAGE)) {
+      counts.pending += page.length
       for (const { hint, claim } of page) {
-        pending++
-        if (hint !== undefined && (oldest === 0 || hint.commitTs < oldest)) oldest = hint.commitTs
+        if (hint !== undefined && (counts.oldest === 0 || hint.commitTs < counts.oldest)) counts.oldest = hint.commitTs
         if (claim === undefined || claim.untilMs <= nowMs) continue
-        if (claim.fence === 0) delayed++
+        if (claim.fence === 0) counts.delayed++
         else {
-          claimed++
+          counts.claimed++
           claimedBy.set(claim.worker, (claimedBy.get(claim.worker) ?? 0) + 1)
         }
       }
-      after = page.at(-1)?.key
-      if (page.length < PAGE) break
+      if (counts.pending >= COUNTED_MAX) break
     }
-    for (let after: Uint8Array | undefined; parked < COUNTED_MAX; ) {
-      const page = await cells.failures(this.id, { after, limit: PAGE })
-      for (const { failure } of page) if (failure.parkedTs > 0) parked++
-      after = page.at(-1)?.key
-      if (page.length < PAGE) break
+    for await (const page of pagesOf((next) => cells.failures(this.id, next), PAGE)) {
+      for (const { failure } of page) if (failure.parkedTs > 0) counts.parked++
+      if (counts.parked >= COUNTED_MAX) break
     }
-    this.#counts = { pending, claimed, delayed, parked, oldest, claimedBy }
+    this.#counts = counts
+    this.#claimedBy = claimedBy
+  }
+
+  // ---- Cells
+
+  async notify(keys: readonly Uint8Array[]): Promise<Timestamp> {
+    const { id } = this
+    await this.#sources.inForce(this.#observer)
+    let ts = 0
+    // Each key alone, so that its row may go when it is covered.
+    for (const some of inParts(keys, COMMITS_AT_ONCE)) {
+      const all = some.map((key) => this.#sources.commit((startTs) => notification({ id, key }, startTs, 'notified')))
+      ts = Math.max(ts, ...(await Promise.all(all)))
+    }
+    return ts
+  }
+
+  async parked(keys: readonly Uint8Array[]): Promise<{ key: Uint8Array; failure: Failure }[]> {
+    return (await this.#parkedOf(keys)).flatMap(({ key, failure }) => (failure === undefined ? [] : [{ key, failure }]))
+  }
+
+  retry(keys: readonly Uint8Array[]): Promise<number> {
+    const change = (cell: SharedCell): Promise<void> =>
+      unpark(this.#sources.cells, this.id, cell, { commitTs: cell.failure?.changeTs ?? 0, depth: 0 })
+    return this.#eachParked(keys, change, true)
+  }
+
+  unparked(): void {}
+
+  skip(keys: readonly Uint8Array[]): Promise<number> {
+    const { cells, commit } = this.#sources
+    return this.#eachParked(keys, async (cell) => {
+      await commit((startTs) => ({ op: 'put', key: cell.ackKey, value: encodeAckTs(startTs) }))
+      await cells.replaceFailure(this.id, cell, undefined)
+    })
+  }
+
+  /** @returns the number of cells that were parked. */
+  async #eachParked(
+    keys: readonly Uint8Array[],
+    change: (cell: SharedCell) => Promise<void>,
+    orCovered = false,
+  ): Promise<number> {
+    let count = 0
+    for (const some of inParts(keys, CELLS_AT_A_TIME)) {
+      const parked = await this.#parkedOf(some, orCovered)
+      await Promise.all(parked.map(change))
+      count += parked.length
+    }
+    if (count > 0) this.wake()
+    return count
   }
 
   /** @returns those of the keys that are parked. @param orCovered also those that a run has covered, whose failure was written late. */
-  async parkedOf(keys: readonly Uint8Array[], orCovered = false): Promise<SharedCell[]> {
+  async #parkedOf(keys: readonly Uint8Array[], orCovered = false): Promise<SharedCell[]> {
     const { cells, store } = this.#sources
     const now = store.time.clock()
     const isMeant = (cell: SharedCell): boolean =>

@@ -19,28 +19,33 @@ import {
   notifiedCell,
   notifiedKey,
 } from './rules/codec/cell-key.js'
-import { requireInRange } from './rules/observer.js'
-import { isStill, locksBelow, type SharedCell, type SharedObserver, uncovered } from './rules/shared-cell.js'
+import { type RegisteredObserver, requireInRange } from './rules/observer.js'
+import { isStill, locksBelow, type SharedCell, uncovered } from './rules/shared-cell.js'
 import { forgetClean, unpark } from './shared-cleaning.js'
 
 const SETTLED_AT_A_TIME = 64
 const LOOKS_MAX = 10
 
+/** An observer at work, as its riders know it. */
+interface RiddenObserver {
+  readonly observer: RegisteredObserver
+  conflicts: number
+  /** A run has committed. */
+  acknowledged(key: Uint8Array, fence: Timestamp): void
+  /** Its claim has been taken back. */
+  takenBack(key: Uint8Array, fence: Timestamp): void
+}
+
 export interface RiderSources {
   readonly store: Store
   readonly cells: SharedCells
   /** @throws KvError `not_found` */
-  readonly observerOf: (name: string) => SharedObserver
-  /** A run has committed. */
-  readonly onAck: (id: Timestamp, key: Uint8Array, fence: Timestamp) => void
-  /** Its claim has been taken back. */
-  readonly onSettled: (id: Timestamp, key: Uint8Array, fence: Timestamp) => void
-  readonly onConflict: (id: Timestamp) => void
+  readonly named: (name: string) => RiddenObserver
 }
 
 interface AckToMake {
   readonly rider: AckRider
-  readonly observer: SharedObserver
+  readonly ridden: RiddenObserver
   readonly seen: Timestamp
   readonly cell: SharedCell
 }
@@ -61,7 +66,8 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
   let markDepth = 0
   let committedAt: Timestamp | undefined
   for (const one of toMake) {
-    const { cell, observer, seen, rider } = one
+    const { cell, ridden, seen, rider } = one
+    const { observer } = ridden
     const all = uncovered(cell, observer, TIMESTAMP_MAX, sources.store.time.clock())
     const covered = uncovered(cell, observer, seen)
     const outcome = acknowledge(
@@ -81,7 +87,7 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
     }
     if (outcome.kind === 'repeat') throw usedBefore(rider, startTs, outcome.commitTs)
     if (outcome.kind === 'refused') {
-      sources.onConflict(observer.id)
+      ridden.conflicts++
       throw withEntries([outcome.error])
     }
     markDepth = Math.max(markDepth, 1 + (covered?.depth ?? 0))
@@ -91,7 +97,7 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
       putRow(notifiedKey({ id: observer.id, key: rider.key }, startTs), encodeNotified(all))
   }
   for (const { observer: name, keys } of notify) {
-    const { id } = observerInRange(sources, name, keys)
+    const { id } = inRange(sources, name, keys).observer
     const notified: Notified = { kind: 'notified', depth: markDepth }
     for (const key of keys) {
       // The first row of a transaction that only notifies is its primary.
@@ -107,19 +113,19 @@ export async function sharedRide(sources: RiderSources, request: RideRequest): P
     refusal: (error) => {
       const conflict = ackConflict(error, toMake, startTs)
       if (conflict !== undefined) {
-        sources.onConflict(conflict.observer.id)
+        conflict.ridden.conflicts++
         return conflict.error
       }
       if (isKvError(error, 'write_conflict'))
-        for (const id of new Set(toMake.map(({ observer }) => observer.id))) sources.onConflict(id)
+        for (const ridden of new Set(toMake.map(({ ridden }) => ridden))) ridden.conflicts++
       return ofUsersKey(error)
     },
     committed: async () => {
-      for (const { observer, rider } of toMake) sources.onAck(observer.id, rider.key, rider.fence)
+      for (const { ridden, rider } of toMake) ridden.acknowledged(rider.key, rider.fence)
       try {
         await settle(sources, toMake, startTs)
       } finally {
-        for (const { observer, rider } of toMake) sources.onSettled(observer.id, rider.key, rider.fence)
+        for (const { ridden, rider } of toMake) ridden.takenBack(rider.key, rider.fence)
       }
     },
   }
@@ -130,31 +136,32 @@ export function notification({ id, key }: CellName, startTs: Timestamp, kind: En
   return { op: 'put', key: notifiedKey({ id, key }, startTs), value: encodeNotified({ kind, depth: 0 }) }
 }
 
-function observerInRange(sources: RiderSources, name: string, keys: readonly Uint8Array[]): SharedObserver {
-  const observer = sources.observerOf(name)
-  for (const key of keys) requireInRange(observer, key, () => 'riders')
-  return observer
+function inRange({ named }: RiderSources, name: string, keys: readonly Uint8Array[]): RiddenObserver {
+  const ridden = named(name)
+  for (const key of keys) requireInRange(ridden.observer, key, () => 'riders')
+  return ridden
 }
 
 /** Looks at the cells until no lock hides what they have seen, or who has acknowledged it. */
 async function lookedAt(
-  { cells, store, ...sources }: RiderSources,
+  sources: RiderSources,
   { riders, startTs, resolver, lockWaitMs, signal }: RideRequest,
   acks: readonly AckRider[],
   written: ReadonlySet<string>,
 ): Promise<AckToMake[]> {
-  const groups = new Map<string, { observer: SharedObserver; seen: Timestamp; riders: AckRider[] }>()
+  const { cells, store } = sources
+  const groups = new Map<string, { ridden: RiddenObserver; seen: Timestamp; riders: AckRider[] }>()
   const names = new Set<string>()
   for (const rider of acks) {
     const { observer: name, key, fence } = rider
-    const observer = observerInRange({ cells, store, ...sources }, name, [key])
+    const ridden = inRange(sources, name, [key])
     const cell = `${name} ${keyText(key)}`
     if (names.has(cell)) throw invalid('riders', `${name}: ${printKey(key)} is acknowledged twice`)
     names.add(cell)
     if (fence > store.time.clock()) throw invalid('riders', `the fence ${fence} is in the future`)
     const seen = riders.seesFence ? fence : startTs
-    const text = `${observer.id} ${seen}`
-    const group = groups.get(text) ?? { observer, seen, riders: [] }
+    const text = `${name} ${seen}`
+    const group = groups.get(text) ?? { ridden, seen, riders: [] }
     group.riders.push(rider)
     groups.set(text, group)
   }
@@ -164,10 +171,10 @@ async function lookedAt(
       lockWaitMs,
       async () => {
         const looks = await Promise.all(
-          [...groups.values()].map(async ({ observer, seen, riders }) => {
+          [...groups.values()].map(async ({ ridden, seen, riders }) => {
             const keys = riders.map(({ key }) => key)
-            const found = await cells.look(observer.id, keys, seen)
-            return found.map((cell, i): AckToMake => ({ rider: riders[i] as AckRider, observer, seen, cell }))
+            const found = await cells.look(ridden.observer.id, keys, seen)
+            return found.map((cell, i): AckToMake => ({ rider: riders[i] as AckRider, ridden, seen, cell }))
           }),
         )
         const toMake = looks.flat()
@@ -193,9 +200,10 @@ async function lookedAt(
 async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
   const byObserver = new Map<Timestamp, AckToMake[]>()
   for (const ack of acks) {
-    const some = byObserver.get(ack.observer.id) ?? []
+    const { id } = ack.ridden.observer
+    const some = byObserver.get(id) ?? []
     some.push(ack)
-    byObserver.set(ack.observer.id, some)
+    byObserver.set(id, some)
   }
   for (const [id, some] of byObserver)
     for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
@@ -216,7 +224,8 @@ async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[]
 }
 
 async function settleOne(cells: SharedCells, ack: AckToMake, present: SharedCell, now: Timestamp): Promise<void> {
-  const { observer, rider, cell } = ack
+  const { rider, cell } = ack
+  const { observer } = ack.ridden
   const { id } = observer
   const { key, hint, claim, failure } = cell
   const left = uncovered(present, observer, TIMESTAMP_MAX, now)
@@ -243,22 +252,22 @@ function ackConflict(
   error: unknown,
   acks: readonly AckToMake[],
   startTs: Timestamp,
-): { readonly error: KvError; readonly observer: SharedObserver } | undefined {
+): { readonly error: KvError; readonly ridden: RiddenObserver } | undefined {
   if (!isKvError(error, 'write_conflict') || error.fields.key === undefined) return undefined
   const conflicting = keyText(error.fields.key)
   const ack = acks.find(({ cell }) => keyText(cell.ackKey) === conflicting)
   if (ack === undefined) return undefined
-  const { rider, observer } = ack
+  const { rider, ridden } = ack
   const { conflictStartTs, conflictCommitTs, reason } = error.fields
   if (reason === 'self_rolled_back') {
     const { key } = rider
     const refused = writeConflict(key, { startTs, primary: key }, { startTs, commitTs: 0 }, reason, error.message)
-    return { error: withEntries([refused]), observer }
+    return { error: withEntries([refused]), ridden }
   }
   const text = `the notification of ${printKey(rider.key)} for the observer ${rider.observer} was acknowledged at ${conflictCommitTs}, after the claim`
   const fields = { key: rider.key, startTs, conflictStartTs, conflictCommitTs, primary: rider.key }
   const named = { ...fields, reason: 'acknowledged' as const, observer: rider.observer, retryable: true }
-  return { error: withEntries([new KvError('write_conflict', text, named)]), observer }
+  return { error: withEntries([new KvError('write_conflict', text, named)]), ridden }
 }
 
 function usedBefore({ key }: AckRider, startTs: Timestamp, commitTs: Timestamp): KvError {

@@ -1,5 +1,6 @@
 import type { Failure } from '../observers/rules/cell.js'
-import type { Hint, HintedCell, SharedCell, SharedClaim, SharedObserver } from '../observers/rules/shared-cell.js'
+import type { RegisteredObserver } from '../observers/rules/observer.js'
+import type { Hint, HintedCell, SharedCell, SharedClaim } from '../observers/rules/shared-cell.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CellPage } from './cells.js'
 import type { Pace } from './pace.js'
@@ -16,7 +17,7 @@ export interface SharedCells {
    */
   readonly registeringMs: number
   /** Must be called before anything is committed. @param load reads the registrations. */
-  follow(load: () => Promise<readonly SharedObserver[]>): Promise<void>
+  follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void>
   /** Fulfilled when registrations that were written before the call are known. @throws KvError `storage_unavailable` */
   refresh(): Promise<void>
   /** @param listener told of cells for which this process has committed a change. Must not throw. */

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { Database, type DatabaseOptions } from '../../src/database/database.js'
 import { collectGarbage } from '../../src/gc/collect-garbage.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
+import { ExpiryMarks } from '../../src/observers/expiry-marks.js'
 import type { Observers } from '../../src/observers/observers.js'
 import type { Notification, ObserversApi } from '../../src/observers/rules/observers-api.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
@@ -123,14 +124,15 @@ describe('a key that expires', () => {
     const { clock, store, observers, expiring, settle } = await observed()
     await commit(store, [expiring('doc/1', 50), expiring('doc/2', 5000)])
     await settle()
-    await observers.expiryMarks.close() // No look in the background.
+    await observers.close() // No look in the background.
     clock.ms += 60
+    const marks = new ExpiryMarks({ store, cells: store.cells, log: store.log, onError: () => expect.fail() })
     const safePoint = await store.tso(1)
-    const { versionsRemoved } = await collectGarbage(store, safePoint, {
-      beforehand: (ts) => observers.expiryMarks.passTo(ts),
-    })
+    const { versionsRemoved } = await collectGarbage(store, safePoint, { beforehand: (ts) => marks.passTo(ts) })
     expect(versionsRemoved).toBe(1)
-    expect((await claim(observers)).map(({ key, kind }) => `${key} ${kind}`)).toEqual(['doc/1 expired'])
+    expect((await claim(await openObservers(store))).map(({ key, kind }) => `${key} ${kind}`)).toEqual([
+      'doc/1 expired',
+    ])
     await observers.close()
   })
 })

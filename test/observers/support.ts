@@ -1,4 +1,4 @@
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers, type ObserversOptions } from '../../src/observers/observers.js'
 import type { Notification } from '../../src/observers/rules/observers-api.js'
@@ -10,8 +10,9 @@ import { prewriteOf, put, text, utf8 } from '../store/support.js'
 
 /** They are closed when the test is over: on a clock that stands still they look every millisecond whether something is due. */
 export async function openObservers(store: CompleteStore, options: Partial<ObserversOptions> = {}): Promise<Observers> {
-  const observers = await Observers.open(store, store.cells, {
+  const observers = await Observers.open(store, {
     limits: DEFAULT_LIMITS,
+    home: () => expect.fail(),
     onError: (error) => {
       throw error
     },

@@ -365,7 +365,7 @@ const MUTANTS = [
   ],
   [
     'acknowledgements are collected above the safe point',
-    'observers/observers',
+    'observers/marked-keys',
     'collectAcks(this.#cells, id, safePoint, pace)',
     'collectAcks(this.#cells, id, Number.MAX_SAFE_INTEGER, pace)',
   ],
@@ -384,8 +384,8 @@ const MUTANTS = [
   [
     'observers are registered after the first writes',
     'observers/observers',
-    'await observers.#register();',
-    'setTimeout(() => void observers.#register(), 20);',
+    'await observers.#dirty.open();',
+    'setTimeout(() => void observers.#dirty.open(), 20);',
   ],
   // The log of changes, resolved_ts, and the feed
   [
@@ -850,7 +850,7 @@ const SHARED = [
   ],
   [
     'an observer takes effect at once',
-    'observers/shared-observers',
+    'observers/hinted-keys',
     'ts + timestampFromMs(this.#cells.registeringMs)',
     'ts',
   ],
@@ -880,8 +880,8 @@ const SHARED = [
   ],
   [
     'a notification before since_ts is answered',
-    'observers/shared-observers',
-    'if (observer.sinceTs >= this.#store.time.nextTsMin)',
+    'observers/hinted-keys',
+    'if (sinceTs >= this.#sources.store.time.nextTsMin)',
     'if (false)',
   ],
   [

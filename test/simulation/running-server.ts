@@ -1,7 +1,7 @@
 import type { Changes } from '../../src/changes/changes.js'
 import type { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import type { Leases } from '../../src/leases/leases.js'
-import type { ObserversHome } from '../../src/observers/observers-home.js'
+import type { Observers } from '../../src/observers/observers.js'
 import type { PrewriteAnswer, PrewriteRequest } from '../../src/percolator/api.js'
 import type { Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
@@ -18,7 +18,7 @@ export interface RunningServer {
     create(wanted: { readonly ts: Timestamp; readonly ttlMs: number }): Promise<{ pin: string; ts: Timestamp }>
     remove(pin: string): Promise<void>
   }
-  readonly observers: ObserversHome
+  readonly observers: Observers
   readonly changes: Changes
   readonly leases: Leases | undefined
   /** See `Profile.collects`. */

@@ -101,7 +101,7 @@ export class Server {
       keys.attach(...asked),
     )
     const keys = new AttachedKeys(store, coordinator, DEFAULT_LIMITS)
-    const observers = await this.#openObservers(store)
+    const observers = await this.#openObservers(store, () => coordinator)
     const pins = await Pins.open(store)
     const leases = await this.#openLeases(store, keys)
     const changes = this.#changesOf(store, coordinator.resolver)
@@ -113,7 +113,7 @@ export class Server {
         registry: new SingleServer(),
         openTransactions: () => [],
         holders: () => changes.holders(),
-        beforehand: (safePoint) => observers.expiryMarks.passTo(safePoint),
+        beforehand: (safePoint) => observers.passTo(safePoint),
         afterwards: (safePoint, pace) => observers.collect(safePoint, pace),
         onError: () => {},
       },
@@ -149,14 +149,14 @@ export class Server {
     return this.#owner.clockOffsetMs
   }
 
-  #openObservers(store: CompleteStore): Promise<Observers> {
+  #openObservers(store: CompleteStore, home: () => Coordinator): Promise<Observers> {
     const { faults, violations } = this.#world
     const { claimsMax, readyMax } = faults.profile.observers
     const onError = (error: unknown): void => {
       if (!isEngineError(error)) violations.add('defect', `background work of observers failed with ${String(error)}`)
     }
     const sizes = { fifo: readyMax, fifoBytes: 1000, found: readyMax }
-    return Observers.open(store, store.cells, { limits: { observersMax: 8, claimsMax }, sizes, onError })
+    return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError, home })
   }
 
   async #openLeases(store: CompleteStore, keys: AttachedKeys): Promise<Leases | undefined> {

@@ -2,7 +2,7 @@ import type { Coordinator } from '../../src/coordinator/coordinator.js'
 import { Transaction, type TransactionOptions } from '../../src/coordinator/transaction.js'
 import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { isKvError } from '../../src/errors/kv-error.js'
-import type { ObserversHome } from '../../src/observers/observers-home.js'
+import type { Observers } from '../../src/observers/observers.js'
 import type { ClaimName, Notification } from '../../src/observers/rules/observers-api.js'
 import { keyRangeOf } from '../../src/percolator/given-range.js'
 import { contains } from '../../src/percolator/range-index.js'
@@ -26,7 +26,7 @@ export interface WorkerHost {
   read(txn: TxnHistory, key: string, value: Uint8Array | undefined): void
   sleep(ms: number): Promise<void>
   think(): Promise<void>
-  call<A>(label: string, isRepeatable: boolean, run: (observers: ObserversHome) => Promise<A>): Promise<A>
+  call<A>(label: string, isRepeatable: boolean, run: (observers: Observers) => Promise<A>): Promise<A>
   oneShot(request: OneShot): Promise<OneShotAnswer>
   /** Commits, and writes down what became of it. */
   commit(txn: Transaction, seen: TxnHistory, riders: Riders): Promise<void>

@@ -2,7 +2,7 @@ import type { Database, DatabaseStatus } from '../../database/database.js'
 import type { Histogram } from '../../meters/histogram.js'
 import type { HttpMeters, RouteMeter } from '../../meters/http-meters.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
-import type { ObserverCounts } from '../../observers/observers-home.js'
+import type { CountedObserver } from '../../observers/observers.js'
 import type { DiskSpace } from '../../store/store.js'
 import { physicalMs } from '../../timestamp.js'
 import type { Traffic } from '../admission/traffic.js'
@@ -276,8 +276,8 @@ function ofLeases({ leases }: Database): Family[] {
   ]
 }
 
-function ofObservers(all: readonly ObserverCounts[]): Family[] {
-  const per = (of: (state: ObserverCounts) => number) =>
+function ofObservers(all: readonly CountedObserver[]): Family[] {
+  const per = (of: (state: CountedObserver) => number) =>
     all.map((state) => [{ observer: state.name }, of(state)] as const)
   return [
     gauge(

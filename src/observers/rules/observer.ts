@@ -14,6 +14,12 @@ export interface Observer {
   readonly maxDepth: number
 }
 
+/** An observer as the servers of one store know it. */
+export interface RegisteredObserver extends Observer {
+  /** Commits above it are marked. 0: it is being registered, so nobody is to miss its hints any more. */
+  readonly sinceTs: Timestamp
+}
+
 /** @param fieldOf names the key in the error. @throws KvError `invalid_argument` */
 export function requireInRange(
   { name, range }: Pick<Observer, 'name' | 'range'>,

@@ -6,13 +6,7 @@ import { expiryTs, type WriteRecord } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { Ack, Entry, Failure, MarkKind } from './cell.js'
 import type { Notified } from './codec/cell-key.js'
-import type { Observer } from './observer.js'
-
-/** An observer as the servers of one store know it. */
-export interface SharedObserver extends Observer {
-  /** Commits above it are marked. 0: it is being registered, so nobody is to miss its hints any more. */
-  readonly sinceTs: Timestamp
-}
+import type { RegisteredObserver } from './observer.js'
 
 /**
  * Says that a cell may be dirty. It is written before the commit of a change, while the lock of the change stands, so it may be spurious
@@ -75,7 +69,7 @@ export type HintedCell = Pick<SharedCell, 'key' | 'hint' | 'claim'>
  */
 export function uncovered(
   cell: SharedCell,
-  { sinceTs }: Pick<SharedObserver, 'sinceTs'>,
+  { sinceTs }: Pick<RegisteredObserver, 'sinceTs'>,
   at: Timestamp,
   now: Timestamp = at,
 ): Entry | undefined {

@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import type { Failure } from '../../../src/observers/rules/cell.js'
 import { ackKey, encodeAckTs, encodeNotified, notifiedKey } from '../../../src/observers/rules/codec/cell-key.js'
-import type { SharedObserver } from '../../../src/observers/rules/shared-cell.js'
+import type { RegisteredObserver } from '../../../src/observers/rules/observer.js'
 import type { SharedCells } from '../../../src/store/shared-cells.js'
 import type { Store } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
@@ -20,7 +20,7 @@ export function sharedCellCases({ open, test }: Contract): void {
   async function observed(): Promise<{
     store: Store
     cells: SharedCells
-    observer: SharedObserver
+    observer: RegisteredObserver
     told: Timestamp[]
   }> {
     const store: Store = await open()

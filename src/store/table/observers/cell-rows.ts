@@ -11,14 +11,8 @@ import {
   notifiedPrefix,
 } from '../../../observers/rules/codec/cell-key.js'
 import { decodeClaim, decodeHint, encodeClaim } from '../../../observers/rules/codec/shared-cell.js'
-import type {
-  Hint,
-  HintedCell,
-  NotifiedRow,
-  SharedCell,
-  SharedClaim,
-  SharedObserver,
-} from '../../../observers/rules/shared-cell.js'
+import type { RegisteredObserver } from '../../../observers/rules/observer.js'
+import type { Hint, HintedCell, NotifiedRow, SharedCell, SharedClaim } from '../../../observers/rules/shared-cell.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -66,7 +60,7 @@ export class CellRows implements SharedCells {
   get registeringMs(): number {
     return this.#registrations.registeringMs
   }
-  follow(load: () => Promise<readonly SharedObserver[]>): Promise<void> {
+  follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void> {
     return this.#registrations.follow(load)
   }
   refresh(): Promise<void> {

@@ -1,4 +1,4 @@
-import type { SharedObserver } from '../../../observers/rules/shared-cell.js'
+import type { RegisteredObserver } from '../../../observers/rules/observer.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import type { Observed } from '../../observed.js'
 
@@ -13,7 +13,7 @@ const FRESH_PART = 1 / 4
 export class Registrations {
   readonly registering: Timestamp
   readonly #observed: Observed
-  #load: (() => Promise<readonly SharedObserver[]>) | undefined
+  #load: (() => Promise<readonly RegisteredObserver[]>) | undefined
   #ids: ReadonlySet<Timestamp> = new Set()
   #asOf: Timestamp = -1
   #loading: Promise<void> | undefined
@@ -26,7 +26,7 @@ export class Registrations {
     this.registering = timestampFromMs(registeringMs)
   }
 
-  follow(load: () => Promise<readonly SharedObserver[]>): Promise<void> {
+  follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void> {
     this.#load = load
     return this.#reload(0)
   }

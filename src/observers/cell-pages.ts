@@ -1,0 +1,14 @@
+import type { CellPage } from '../store/cells.js'
+
+/** All that `read` has, in pages of `limit`. */
+export async function* pagesOf<T extends { readonly key: Uint8Array }>(
+  read: (page: CellPage) => Promise<readonly T[]>,
+  limit: number,
+): AsyncGenerator<readonly T[], void> {
+  for (let after: Uint8Array | undefined; ; ) {
+    const page = await read({ after, limit })
+    yield page
+    after = page.at(-1)?.key
+    if (page.length < limit) return
+  }
+}

@@ -1,0 +1,209 @@
+import { Backoff } from '../coordinator/backoff.js'
+import { Committer, type TransactionHome } from '../coordinator/committer.js'
+import { LockResolver } from '../coordinator/lock-resolver.js'
+import type { RideRequest, Rides } from '../coordinator/ride.js'
+import { Undetermined } from '../coordinator/undetermined.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
+import { sleep } from '../event-loop/sleep.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
+import type { PrewriteMutation } from '../percolator/api.js'
+import type { SharedCells } from '../store/shared-cells.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import type { DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
+import { decodeBackfill, nameOfBackfill, registeredOf, type StoredObserver } from './registration.js'
+import { noSuchObserver, type RegisteredObserver } from './rules/observer.js'
+import { leasedBackfill } from './shared-backfill.js'
+import { HintedObserver, type HintedObserverSources } from './shared-observer.js'
+import { sharedRide } from './shared-riders.js'
+
+/** Registrations that were read are good for this long, for those who ask. */
+const KNOWN_MS = 1000
+/** Of a transaction of the observers themselves. */
+const TRIES_MAX = 20
+/** After a failure of a backfill. */
+const RETRY_MS = 1000
+
+/** Commits hint at keys that may be dirty, for all servers of the store. */
+export class HintedKeys implements DirtyKeys {
+  readonly #sources: DirtyKeysSources
+  readonly #observerSources: HintedObserverSources
+  readonly #cells: SharedCells
+  readonly #home: () => TransactionHome
+  readonly #byId = new Map<Timestamp, HintedObserver>()
+  /** When the registrations were read that are known. */
+  #knownMs = Number.NEGATIVE_INFINITY
+  /** Those that this server goes on with. None rejects. */
+  readonly #backfills = new Map<Timestamp, Promise<void>>()
+  readonly rides: Rides = (request) => this.#ride(request)
+
+  constructor(sources: DirtyKeysSources, cells: SharedCells, home: () => TransactionHome) {
+    const { store, random } = sources
+    this.#sources = sources
+    this.#cells = cells
+    this.#home = home
+    this.#observerSources = {
+      ...{ store, cells, random },
+      resolver: new LockResolver(store),
+      commit: (mutationAt) => this.#commit(mutationAt),
+      inForce: (observer) => this.#inForce(observer),
+    }
+  }
+
+  async open(): Promise<void> {
+    this.#cells.listen((id) => this.#byId.get(id)?.wake())
+    await this.#cells.follow(() => this.#load())
+  }
+
+  async #ride(request: RideRequest): ReturnType<Rides> {
+    const { acks = [], notify = [] } = request.riders
+    await this.learn([...acks, ...notify].map(({ observer }) => observer))
+    for (const { observer } of notify) await this.#inForce(this.#named(observer).observer, request.signal)
+    const { store } = this.#sources
+    return sharedRide({ store, cells: this.#cells, named: (name) => this.#named(name) }, request)
+  }
+
+  #named(name: string): HintedObserver {
+    const id = this.#sources.registrations.get(name)?.id
+    const observer = id === undefined ? undefined : this.#byId.get(id)
+    if (observer === undefined) throw noSuchObserver(name)
+    return observer
+  }
+
+  // ---- Registrations
+
+  async #load(): Promise<readonly RegisteredObserver[]> {
+    const { store, registrations } = this.#sources
+    const beganMs = store.time.elapsedMs()
+    const records = await registrations.load()
+    for (const observer of this.#byId.values())
+      this.#backfill(observer, records.get(nameOfBackfill(observer.stored.name)))
+    this.#knownMs = beganMs
+    return [...registrations.values()].map(registeredOf)
+  }
+
+  learn(names: readonly string[]): undefined | Promise<void> {
+    const { store, registrations } = this.#sources
+    const isOld = store.time.elapsedMs() - this.#knownMs > KNOWN_MS
+    if (!isOld && names.every((name) => (registrations.get(name)?.sinceTs ?? 0) > 0)) return undefined
+    return this.refresh()
+  }
+
+  refresh(): Promise<void> {
+    return this.#cells.refresh()
+  }
+
+  async register(): Promise<Timestamp> {
+    return 0
+  }
+
+  async written(stored: StoredObserver | undefined): Promise<void> {
+    if (stored?.sinceTs === 0) await this.#takeEffect(stored.name)
+    await this.refresh()
+    if (stored === undefined) this.#sources.sweep()
+  }
+
+  /** The record stands, so every server that commits is going to know it. */
+  async #takeEffect(name: string, signal?: AbortSignal): Promise<void> {
+    const { store, registrations } = this.#sources
+    let ts = 0
+    const { sinceTs } = await registrations.change(name, async (stored) => {
+      if (stored === undefined) throw noSuchObserver(name)
+      ts = await store.tso(1)
+      return stored.sinceTs === 0 ? { ...stored, sinceTs: ts + timestampFromMs(this.#cells.registeringMs) } : stored
+    })
+    for (let now = ts; now <= sinceTs; now = await store.tso(1))
+      await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), signal)
+  }
+
+  /** What is notified below its since_ts would not count. */
+  async #inForce({ name, sinceTs }: RegisteredObserver, signal?: AbortSignal): Promise<void> {
+    if (sinceTs >= this.#sources.store.time.nextTsMin) await this.#takeEffect(name, signal)
+  }
+
+  /** @throws KvError `storage_unavailable` when the server stops, and the reason of the caller's signal */
+  async #pause(ms: number, signal?: AbortSignal): Promise<void> {
+    const end = this.#sources.signal
+    await sleep(ms, signal === undefined ? end : AbortSignal.any([end, signal])).catch(() => {
+      signal?.throwIfAborted()
+      throw new KvError('storage_unavailable', 'the server stops: ask another one', {})
+    })
+  }
+
+  known(stored: StoredObserver): HintedObserver {
+    const present = this.#byId.get(stored.id)
+    present?.become(stored)
+    const observer = present ?? new HintedObserver(this.#observerSources, stored)
+    this.#byId.set(stored.id, observer)
+    return observer
+  }
+
+  forget(_name: string, id: Timestamp | undefined): void {
+    if (id !== undefined) this.#byId.delete(id)
+  }
+
+  // ---- Background work
+
+  /** Goes on with a backfill that nobody goes on with. */
+  #backfill(observer: HintedObserver, record: Uint8Array | undefined): void {
+    const { store, signal } = this.#sources
+    const { id, stored } = observer
+    const progress = record && decodeBackfill(record)
+    observer.isBackfilling = progress?.id === id
+    const isFree = progress?.id === id && progress.untilMs <= physicalMs(store.time.clock())
+    if (!isFree || stored.isPaused || this.#backfills.has(id) || signal.aborted) return
+    const work = this.#goOn(observer).finally(() => {
+      this.#backfills.delete(id)
+      observer.isBackfilling = false
+    })
+    this.#backfills.set(id, work)
+  }
+
+  /** A step may fail while the table is away, and the lease of a try before may still stand. */
+  async #goOn({ id, observer }: HintedObserver): Promise<void> {
+    const { signal, report } = this.#sources
+    const isHeld = (): boolean => !signal.aborted && this.#byId.get(id)?.stored.isPaused === false
+    const isLeft = (): Promise<boolean> =>
+      leasedBackfill(this.#observerSources, observer, isHeld).catch((error) => {
+        report(error)
+        return true
+      })
+    while (isHeld() && (await isLeft())) await sleep(RETRY_MS, signal).catch(() => {})
+  }
+
+  /** Tries again where others have rolled it back, because this process stood still for longer than its locks last. */
+  async #commit(mutationAt: (startTs: Timestamp) => PrewriteMutation): Promise<Timestamp> {
+    const backoff = new Backoff()
+    for (let left = TRIES_MAX; ; left--) {
+      const startTs = await this.#sources.store.tso(1)
+      const mutation = mutationAt(startTs)
+      const plan = {
+        ...{
+          startTs,
+          mutations: [mutation],
+          startedAt: performance.now(),
+          isFirst: false,
+          lockWaitMs: LOCK_WAIT_MS_DEFAULT,
+        },
+        ...{ forUpdateTs: undefined, grantedAt: undefined, reads: undefined, signal: undefined },
+        primary: mutation.key,
+      }
+      try {
+        return await new Committer(this.#home(), plan).run()
+      } catch (error) {
+        const isConflict = isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
+        if (!isConflict || left === 0) throw error instanceof Undetermined ? error.cause : error
+        await backoff.wait()
+      }
+    }
+  }
+
+  /** What expires is hinted at when it is written and found clean. */
+  async passTo(): Promise<void> {}
+
+  /** An acknowledgement stays as long as its key: without it, changes that it has covered would count anew. */
+  async collect(): Promise<void> {}
+
+  async close(): Promise<void> {
+    await Promise.all(this.#backfills.values())
+  }
+}

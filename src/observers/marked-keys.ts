@@ -1,0 +1,164 @@
+import type { CellListener, Cells } from '../store/cells.js'
+import { requireLog } from '../store/change-log.js'
+import type { Pace } from '../store/pace.js'
+import type { Timestamp } from '../timestamp.js'
+import { MarkedObserver } from './active-observer.js'
+import { CellBudget } from './cell-budget.js'
+import { collectAcks } from './collect-acks.js'
+import type { DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
+import type { DispatcherSizes } from './dispatcher.js'
+import { ExpiryMarks } from './expiry-marks.js'
+import { registeredOf, type StoredObserver } from './registration.js'
+import type { Observer } from './rules/observer.js'
+
+/** Commits mark dirty keys in their batches, and tell of it. */
+export class MarkedKeys implements DirtyKeys {
+  readonly #sources: DirtyKeysSources
+  readonly #cells: Cells
+  readonly #budget: CellBudget
+  readonly #sizes: DispatcherSizes | undefined
+  readonly #byId = new Map<Timestamp, MarkedObserver>()
+  /** Observers whose acknowledgements all were collected, until the next one. */
+  readonly #withoutAcks = new Set<Timestamp>()
+  /** Reads how far backfills of registrations that were read or written have come. Never rejects. */
+  #resuming: Promise<void> = Promise.resolve()
+  readonly #expiryMarks: ExpiryMarks
+  readonly rides = undefined
+
+  constructor(sources: DirtyKeysSources, cells: Cells, claimsMax: number, sizes: DispatcherSizes | undefined) {
+    const { store, report: onError } = sources
+    this.#sources = sources
+    this.#cells = cells
+    this.#budget = new CellBudget(claimsMax)
+    this.#sizes = sizes
+    this.#expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
+  }
+
+  async open(): Promise<void> {
+    const { store, registrations } = this.#sources
+    store.observed.listen(this.#listener())
+    await registrations.load()
+    await this.#resuming
+    void this.#begin()
+  }
+
+  /** One observer after the other. A claim does not wait for the others. */
+  async #begin(): Promise<void> {
+    for (const observer of this.#byId.values()) {
+      await observer.load().catch((error) => this.#sources.report(error))
+      if (!observer.stored.isPaused) observer.backfill.run()
+    }
+  }
+
+  /** After the database was opened again. One observer after the other, as at the start. */
+  async #reload(): Promise<void> {
+    await this.#settle()
+    for (const observer of this.#byId.values()) await observer.reload().catch((error) => this.#sources.report(error))
+  }
+
+  async #settle(): Promise<void> {
+    const { registrations, report } = this.#sources
+    await registrations.settle().catch((error) => report(error))
+  }
+
+  // ---- Registrations
+
+  /** This process alone registers them. */
+  learn(): undefined {}
+
+  refresh(): undefined {}
+
+  /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked, also while the write is in doubt. */
+  async register(observer: Observer): Promise<Timestamp> {
+    const { store } = this.#sources
+    this.#observe(observer)
+    try {
+      return await store.tso(1)
+    } catch (error) {
+      this.forget(observer.name, observer.id)
+      throw error
+    }
+  }
+
+  #observe(observer: Observer): void {
+    this.#sources.store.observed.register(observer)
+    this.#expiryMarks.run()
+  }
+
+  written(): Promise<void> {
+    return this.#resuming
+  }
+
+  known(stored: StoredObserver): MarkedObserver {
+    this.#observe(registeredOf(stored))
+    const { store, random, report } = this.#sources
+    const present = this.#byId.get(stored.id)
+    const sources = { store, cells: this.#cells, budget: this.#budget, sizes: this.#sizes, random, onError: report }
+    const observer = present ?? new MarkedObserver(sources, stored)
+    this.#byId.set(stored.id, observer)
+    this.#resuming = this.#resuming.then(() => observer.resumeBackfill()).catch(report)
+    present?.become(stored)
+    return observer
+  }
+
+  /** Marks have gone on while that was in doubt, so `since_ts` is true. */
+  forget(name: string, known: Timestamp | undefined): void {
+    const { store, sweep } = this.#sources
+    const id = known ?? store.observed.named(name)?.id
+    if (id !== undefined) {
+      store.observed.unregister(id)
+      this.#byId.delete(id)
+      this.#withoutAcks.delete(id)
+    }
+    sweep()
+  }
+
+  // ---- Upkeep
+
+  passTo(ts: Timestamp): Promise<void> {
+    return this.#expiryMarks.passTo(ts)
+  }
+
+  /** Removes acknowledgements that no run can conflict with. */
+  async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
+    await this.#settle()
+    for (const id of [...this.#byId.keys()]) {
+      if (this.#withoutAcks.has(id)) continue
+      this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
+      let isEmpty = false
+      try {
+        isEmpty = await collectAcks(this.#cells, id, safePoint, pace)
+      } finally {
+        if (!isEmpty || !this.#byId.has(id)) this.#withoutAcks.delete(id)
+      }
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#expiryMarks.close()
+  }
+
+  #listener(): CellListener {
+    const of = (id: Timestamp): MarkedObserver | undefined => this.#byId.get(id)
+    return {
+      handedOut: (id, key) => of(id)?.handedOut(key) ?? { fence: 0, hasFailure: true },
+      marked: (id, key, entry) => of(id)?.marked(key, entry),
+      retried: (id, key, entry) => of(id)?.retried(key, entry),
+      skipped: (id, key) => {
+        this.#withoutAcks.delete(id)
+        of(id)?.skipped(key)
+      },
+      parked: (id, key, failure) => of(id)?.parkedNow(key, failure),
+      acknowledged: (id, key, entry) => {
+        this.#withoutAcks.delete(id)
+        of(id)?.acknowledged(key, entry)
+      },
+      conflicted: (id) => of(id)?.conflicted(),
+      reloaded: () => {
+        for (const observer of this.#byId.values()) observer.unload()
+        this.#withoutAcks.clear() // A run that failed may have committed.
+        this.#reload().catch((error) => this.#sources.report(error))
+      },
+    }
+  }
+}
