@@ -39,8 +39,9 @@ import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { deleteRangeRoute, scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
-import { errorHandler, reportTo } from './wire/error-handler.js'
+import { type ErrorHandler, errorHandler, reportTo } from './wire/error-handler.js'
 import { routedUrl } from './wire/key-url.js'
+import { isUnknownMethod } from './wire/problem.js'
 import { parseRawQuery } from './wire/query.js'
 import { NO_COMPILERS, validateRequests } from './wire/validation.js'
 
@@ -67,6 +68,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const meters = new HttpMeters()
   const report = reportTo(log, meters, database.store)
   const answerError = errorHandler(report)
+  const answerUnrouted: ErrorHandler = (error, request, reply) => {
+    addSafeHeaders(reply) // No hook has run.
+    answerError(error, request, reply)
+  }
   const app: FastifyInstance = Fastify({
     logger: false, // See `logRequests`.
     bodyLimit: limits.bodyBytesMax,
@@ -78,13 +83,13 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       maxParamLength: limits.headerBytesMax, // No transaction id is longer than a whole header may be.
     },
     clientErrorHandler: malformedHandler(limits),
-    frameworkErrors: (error, request, reply) => {
-      addSafeHeaders(reply) // No hook runs before this handler.
-      answerError(error, request, reply)
-    },
+    frameworkErrors: answerUnrouted,
     ...NO_COMPILERS,
   })
-  app.setErrorHandler(answerError)
+  app.setErrorHandler((error, request, reply) => {
+    const answer = isUnknownMethod(error) ? answerUnrouted : answerError
+    answer(error, request, reply)
+  })
 
   // Hooks of every request, in this order. They take callbacks: one promise per hook would cost more than their work.
   collectRoutes(app)

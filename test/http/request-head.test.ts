@@ -65,6 +65,14 @@ describe.each([true, false])('with the fast lane: %s', (fastLane) => {
     expect([put?.status, get?.body]).toEqual([200, 'abc']) // Trailers mean nothing.
   })
 
+  test.each(['PRI', 'DESCRIBE'])('%s, which the parser alone knows, is malformed', async (method) => {
+    const server = await start({ fastLane })
+    const [answer] = await talk(await server.listen(), `${method} /v1/kv/a\r\nHost: a\r\n\r\n`)
+    expect(answer?.status).toBe(400)
+    expect(answer?.head).toMatch(/x-content-type-options: nosniff/i)
+    expect(JSON.parse(answer?.body ?? '')).toMatchObject({ code: 'invalid_argument', field: 'headers' })
+  })
+
   test('codings that the server does not know store nothing', { tags: ['long'] }, async () => {
     const server = await start({ fastLane })
     const port = await server.listen()

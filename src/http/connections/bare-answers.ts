@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import type { Limits } from '../../limits.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
-import { problemOf } from '../wire/problem.js'
+import { MALFORMED, problemOf } from '../wire/problem.js'
 import { toJson } from '../wire/wire.js'
 import { SAFE_HEADER_LINES } from './browser-safety.js'
 import { answerLast } from './pipelining.js'
@@ -36,10 +36,7 @@ function malformed({ code }: ClientError, limit: number): KvError {
       limit,
     })
   const isUrl = code === 'HPE_INVALID_URL'
-  return invalid(
-    'headers',
-    isUrl ? 'the URL has characters that must be percent-encoded' : 'the request is malformed HTTP',
-  )
+  return invalid('headers', isUrl ? 'the URL has characters that must be percent-encoded' : MALFORMED)
 }
 
 /** Answers CONNECT with 404. Node gives the socket to a listener and closes it without one. */

@@ -86,6 +86,14 @@ function fromFastify(error: unknown): KvError | undefined {
     case 400:
       return invalid(code === 'FST_ERR_BAD_URL' ? 'path' : 'body', message)
     default:
-      return undefined
+      return isUnknownMethod(error) ? invalid('headers', MALFORMED) : undefined
   }
+}
+
+/** The text for bytes that are no request. */
+export const MALFORMED = 'the request is malformed HTTP'
+
+/** Node's parser takes methods of RTSP and `PRI` in a line without a version. No router has them, not even fastify's for 404. */
+export function isUnknownMethod(error: unknown): boolean {
+  return error instanceof Error && (error as FastifyError).code === 'FST_ERR_NOT_FOUND'
 }
