@@ -1,7 +1,7 @@
 /**
  * The everyday run is small. The long form, for example:
  *
- *   PERKV_TEST_SEED=1000 PERKV_TEST_TXNS=3000 PERKV_TEST_KILLS=40 npx vitest run test/anomalies test/process/history-kill.test.ts
+ *   CI=1 PERKV_TEST_SEED=1000 PERKV_TEST_TXNS=3000 PERKV_TEST_KILLS=40 npx vitest run test/anomalies test/process/history-kill.test.ts
  *
  * PERKV_TEST_TXNS: transactions of one history (of the kill test: between two kills). PERKV_TEST_KILLS: kill -9 of one
  * history. PERKV_TEST_SEED: where the choices of the clients come from; what the network and the disk do in between is

@@ -10,8 +10,8 @@ import { codeOf, del, prewriteOf, put, TestClock, testStores, text, unlessRefuse
 import { type Copy, CopyingFollower, type FollowerOrder } from './follower.js'
 import { openChanges } from './support.js'
 
-/** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/changes/histories.test.ts */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 40 : 10))
+/** More of them: CI=1 PERKV_TEST_RUNS=2000 npx vitest run test/changes/histories.test.ts */
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 20 : 10))
 
 const stores = testStores()
 

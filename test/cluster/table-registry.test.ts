@@ -5,7 +5,7 @@ import { isKvError } from '../../src/errors/kv-error.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { type SimulatedServer, type Simulation, simulate } from './simulated-registries.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 60 : 30))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 30)
 const SECOND = 1000
 
 async function three(seed = 1): Promise<Simulation & { a: SimulatedServer; b: SimulatedServer; c: SimulatedServer }> {

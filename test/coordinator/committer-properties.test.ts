@@ -22,7 +22,7 @@ import { type FaultRates, FaultyApi, seededFates, Turns } from './faulty-api.js'
  *
  *   PERKV_TEST_RUNS=5000 PERKV_TEST_SEED=1 PERKV_TEST_REPORT=1 npx vitest run test/coordinator/committer-properties.test.ts
  */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 120)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 60)
 const FIRST_SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 
 const KEYS = 4

@@ -11,7 +11,7 @@ import { type Json, startServer, type TestServer } from './support.js'
  * Every route that the server has, with requests that are made to cost much: what one of them takes of the event loop at once,
  * and how that grows with its size. A longer run, from a seed:
  *
- *   PERKV_TEST_RUNS=2000 PERKV_TEST_SEED=1 npx vitest run test/http/turn-lengths.test.ts --test-timeout=7200000
+ *   CI=1 PERKV_TEST_RUNS=2000 PERKV_TEST_SEED=1 npx vitest run test/http/turn-lengths.test.ts --test-timeout=7200000
  */
 const RUNS = process.env['PERKV_TEST_RUNS']
 const SEED = process.env['PERKV_TEST_SEED']

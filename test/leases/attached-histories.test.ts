@@ -8,7 +8,7 @@ import type { Op } from '../../src/txn/op.js'
 import { turn, utf8 } from '../store/support.js'
 import { Attaching, attachedRows } from './attaching.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 40)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 20)
 const MINUTE = 60_000
 /** Added to each term by a restart. */
 const RESTART_MS = 2000

@@ -7,7 +7,7 @@ import { testStores, turn } from '../store/support.js'
 import { Leasing, TwoClocks } from './support.js'
 
 const stores = testStores()
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 60)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 30)
 
 /** Added to each term by a restart. */
 const RESTART_MS = 2000

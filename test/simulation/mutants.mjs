@@ -922,14 +922,14 @@ function* replacementsOf([, , ...texts]) {
   for (let at = 0; at < texts.length; at += 2) yield [texts[at], texts[at + 1]]
 }
 
-/** A compiled copy with one defect. */
+/** Puts one defect into a compiled copy. @returns what takes it out again. */
 function mutate(directory, mutant) {
-  rmSync(directory, { recursive: true, force: true })
-  for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
   const path = `${directory}src/${mutant[1]}.js`
-  let source = readFileSync(path, 'utf8')
+  const sound = readFileSync(path, 'utf8')
+  let source = sound
   for (const [text, replacement] of replacementsOf(mutant)) source = source.split(text).join(replacement)
   writeFileSync(path, source)
+  return () => writeFileSync(path, sound)
 }
 
 const ALL = [...MUTANTS, ...SHARED]
@@ -972,14 +972,17 @@ const rows = []
 let next = 0
 async function runJob(_, job) {
   const directory = `${build}mutant-${job}/`
+  rmSync(directory, { recursive: true, force: true })
+  for (const part of ['src', 'test']) cpSync(`${build}${part}`, `${directory}${part}`, { recursive: true })
   while (next < wanted.length) {
     const at = next++
     const [mutant, world] = wanted[at]
-    mutate(directory, mutant)
+    const undo = mutate(directory, mutant)
     const found =
       world === undefined
         ? await firstFailure(directory, SHARED.includes(mutant) ? 'shared' : 'leveldb')
         : await firstViolation(directory, world)
+    undo()
     const [what, file] = mutant
     rows[at] = `| ${what} | \`${file}.ts\` | ${found?.seed ?? `none of ${values.seeds}`} | ${found?.how ?? ''} |`
     console.error(found?.trace ?? rows[at])

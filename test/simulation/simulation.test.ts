@@ -16,8 +16,8 @@ test.each(['leveldb', 'shared'] as const)(
 )
 
 test.each([
-  { store: 'leveldb', seeds: 20, share: 1 },
-  { store: 'shared', seeds: 10, share: 0.05 },
+  { store: 'leveldb', seeds: 5, share: 0.1 },
+  { store: 'shared', seeds: 3, share: 0.015 },
 ] as const)(
   'on $store, whatever fails, transactions and runs are what they promise',
   { tags: ['long'] },

@@ -13,7 +13,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 150)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 75)
 const WAKE_UP_DELAY_MS = 20
 
 type Outcome = 'waiting' | 'turn' | 'timeout' | 'deadlock' | { readonly error: unknown }

@@ -15,8 +15,8 @@ import { makeDirectory, TappedEngine, TestClock, text, utf8, WriteGate } from '.
  * is its list of choices, and a failure replays from the seed that fast-check prints.
  */
 
-/** More of them: PERKV_TEST_RUNS=2000 npx vitest run test/store/snapshot-isolation.test.ts --test-timeout=600000 */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 120)
+/** More of them: CI=1 PERKV_TEST_RUNS=2000 npx vitest run test/store/snapshot-isolation.test.ts --test-timeout=600000 */
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 60)
 
 // ---- Histories
 

@@ -13,7 +13,7 @@ import { type Fate, MemoryTable } from './memory-table.js'
 import { PausableTable } from './pausable-table.js'
 import { databasesOn, inLeaps } from './several-databases.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 20)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 10)
 const SEED = Number(process.env['PERKV_TEST_SEED'] ?? Number.NaN)
 const SERVERS = 3
 /** A second of the safe point's protocol: a copy is stale after 300 ms, and a safe point known to all after 600 ms. */

@@ -16,6 +16,9 @@ const KEYS = ['doc/1', 'doc/2', 'doc/3', 'doc/4']
 const OBSERVER = 'words'
 const WRITES = 60
 const WORKERS = 5
+/** Of each kind of history; before a release more. */
+const SEEDS = process.env['PERKV_TEST_LONG'] ? 20 : 1
+const seedsFrom = (first: number): number[] => Array.from({ length: SEEDS }, (_, i) => first + i)
 
 interface Change {
   readonly key: string
@@ -219,7 +222,7 @@ async function history(seed: number, fates?: (random: Random) => Fate, pausesMs 
 }
 
 describe('observers of several servers', () => {
-  test.each([1, 2, 3])(
+  test.each(seedsFrom(100))(
     'at most one committed run a change, and each change is covered: seed %i',
     { tags: ['long'], timeout: 120_000 },
     async (seed) => {
@@ -228,7 +231,7 @@ describe('observers of several servers', () => {
     },
   )
 
-  test.each([4, 5])(
+  test.each(seedsFrom(200))(
     'the same where answers of the table are lost, or late: seed %i',
     { tags: ['long'], timeout: 120_000 },
     async (seed) => {
@@ -241,7 +244,7 @@ describe('observers of several servers', () => {
     },
   )
 
-  test.each([6, 7])(
+  test.each(seedsFrom(300))(
     'the same where servers stand still for longer than their locks and leases last: seed %i',
     { tags: ['long'], timeout: 120_000 },
     async (seed) => {

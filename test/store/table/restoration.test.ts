@@ -21,7 +21,7 @@ import { codeOf, failureOf, prewriteOf, put, read, text, utf8, write } from '../
 import { type Fate, MemoryTable } from './memory-table.js'
 import { inLeaps } from './several-databases.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 60 : 30))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 30)
 const LONG = 'long '.repeat(2000)
 const [ONE, OTHER] = ['ab'.repeat(16), 'cd'.repeat(16)]
 

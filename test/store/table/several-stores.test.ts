@@ -9,7 +9,7 @@ import { type Fate, MemoryTable } from './memory-table.js'
 import { checked, PlantedRows } from './planted-rows.js'
 import { inLeaps, severalDatabases } from './several-databases.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 60 : 30))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 30)
 const SERVERS = 3
 const ACCOUNTS = ['a', 'b', 'c', 'd']
 const EACH = 100

@@ -45,6 +45,8 @@ import {
 import { findingsIn } from '../repair/findings.js'
 import { makeOlder } from './old-format.js'
 
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 4)
+
 const stores = testStores()
 const LONG = 'x'.repeat(300)
 
@@ -525,7 +527,7 @@ test.each(Object.keys(SCALES) as (keyof typeof SCALES)[])(
           }
         },
       ),
-      { numRuns: 8, interruptAfterTimeLimit: 30_000 }, // Shrinking takes long.
+      { numRuns: RUNS, interruptAfterTimeLimit: 30_000 }, // Shrinking takes long.
     )
   },
 )
@@ -599,7 +601,7 @@ describe('scans over many keys', () => {
         }
         await store.close()
       }),
-      { numRuns: 6 },
+      { numRuns: RUNS },
     )
   })
 

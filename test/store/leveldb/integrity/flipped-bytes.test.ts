@@ -21,7 +21,7 @@ import { entriesOfEngine } from '../directory/old-format.js'
 const stores = testStores()
 
 /** Bytes flipped, each in a database of its own. */
-const FLIPS = Number(process.env['PERKV_FLIPS'] ?? 8)
+const FLIPS = Number(process.env['PERKV_FLIPS'] ?? 4)
 const SEED = Number(process.env['PERKV_FLIPS_SEED'] ?? 1)
 
 const KEYS = Array.from({ length: 120 }, (_, i) => `key/${String(i).padStart(3, '0')}`)

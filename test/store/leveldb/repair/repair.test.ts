@@ -37,7 +37,7 @@ import { damage, filesOf, KINDS } from '../integrity/damage-files.js'
 import { attachedKeysOf, type Model, REFUSED, writeRandomDatabase } from './random-database.js'
 import { covers, differencesIn, unreportedCells } from './repaired-reads.js'
 
-/** More of them: PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair/repair.test.ts --test-timeout=3600000 */
+/** More of them: CI=1 PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair/repair.test.ts --test-timeout=3600000 */
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 4)
 const SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 /** The clock of repairs and of the servers after them. */

@@ -8,7 +8,7 @@ import { World } from '../../../oracle/simulated-servers.js'
 import { utf8 } from '../../support.js'
 import { SimulatedWaits } from './simulated-waits.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 60 : 20))
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? (process.env['CI'] ? 30 : 20))
 
 const waitOf = (txn: number, waitForTxn: number): WaitForEntry => ({ txn, waitForTxn, key: utf8(`k${waitForTxn}`) })
 
