@@ -38,7 +38,8 @@ import { attachedKeysOf, type Model, REFUSED, writeRandomDatabase } from './rand
 import { covers, differencesIn, unreportedCells } from './repaired-reads.js'
 
 /** More of them: CI=1 PERKV_TEST_RUNS=1000 PERKV_TEST_SEED=1 npx vitest run test/store/leveldb/repair/repair.test.ts --test-timeout=3600000 */
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 4)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 3)
+const LONG = { timeout: 60_000 + RUNS * 5000 }
 const SEED = Number(process.env['PERKV_TEST_SEED'] ?? 1)
 /** The clock of repairs and of the servers after them. */
 const REPAIR_MS = START_MS + 60_000
@@ -152,9 +153,7 @@ async function presentOf(store: Store, model: Model): Promise<string> {
 }
 
 describe('after damage of any kind', () => {
-  test(`each read is as before, or among what is reported as lost: ${RUNS} databases`, {
-    timeout: 60_000 + RUNS * 5000,
-  }, async () => {
+  test(`each read is as before, or among what is reported as lost: ${RUNS} databases`, LONG, async () => {
     for (let run = 0; run < RUNS; run++) {
       const random = new Random(SEED * 1_000_003 + run)
       const directory = await newDirectory()
@@ -187,50 +186,54 @@ describe('after damage of any kind', () => {
     }
   })
 
-  test('a repair that is killed half-way is finished by the next one, and no server starts in between', async () => {
-    for (let run = 0; run < 6; run++) {
-      const random = new Random(SEED * 1_000_003 + run)
-      const directory = await newDirectory()
-      const { model } = await writeRandomDatabase(directory, random)
-      const files = await filesOf(directory, run % 2 === 0 ? /ldb$/ : /(ldb|MANIFEST-.*)$/)
-      const done = await damage(
-        directory,
-        random,
-        random.pick(['flips', 'zero', 'truncate'] as const),
-        random.pick(files),
-      )
-      const killed = await newDirectory()
-      // The first line after the files were changed, and any later one.
-      const after = random.below(6)
-      const before: Loss[] = []
-      let lines = 0
-      await repair(directory, {
-        say: (line) => {
-          if (lines > 0 || line.startsWith('lost') || line.startsWith('restored')) lines++
-          if (lines === after + 1) cpSync(directory, killed, { recursive: true })
-        },
-        onLoss: (loss) => void (lines <= after + 1 && before.push(loss)),
-      })
-      if (lines <= after) continue
-      await expect(openLevelDbStore({ directory: killed, durability: 'async' }), done).rejects.toThrow(
-        /REPAIR: perkv repair was interrupted/,
-      )
-      const { lost, isSound: isRepaired } = await repair(killed)
-      expect([done, isRepaired, await isSound(killed)]).toEqual([done, true, true])
-      const store = await open(killed)
-      // Mended files don't show it any more: the journal does.
-      const ranges = before.flatMap(({ range, message }) => (range === undefined ? [] : [message]))
-      expect(lost.map(({ message }) => message)).toEqual(expect.arrayContaining(ranges))
-      const all = [...before, ...lost]
-      expect((await differencesIn(store, model)).filter((one) => !all.some((loss) => covers(loss, one)))).toEqual([])
-      expect(await unreportedCells(store, model, all)).toEqual([])
-      await store.close()
-      await expectUsable(killed, model)
-    }
-  })
+  test(
+    'a repair that is killed half-way is finished by the next one, and no server starts in between',
+    LONG,
+    async () => {
+      for (let run = 0; run < RUNS; run++) {
+        const random = new Random(SEED * 1_000_003 + run)
+        const directory = await newDirectory()
+        const { model } = await writeRandomDatabase(directory, random)
+        const files = await filesOf(directory, run % 2 === 0 ? /ldb$/ : /(ldb|MANIFEST-.*)$/)
+        const done = await damage(
+          directory,
+          random,
+          random.pick(['flips', 'zero', 'truncate'] as const),
+          random.pick(files),
+        )
+        const killed = await newDirectory()
+        // The first line after the files were changed, and any later one.
+        const after = random.below(6)
+        const before: Loss[] = []
+        let lines = 0
+        await repair(directory, {
+          say: (line) => {
+            if (lines > 0 || line.startsWith('lost') || line.startsWith('restored')) lines++
+            if (lines === after + 1) cpSync(directory, killed, { recursive: true })
+          },
+          onLoss: (loss) => void (lines <= after + 1 && before.push(loss)),
+        })
+        if (lines <= after) continue
+        await expect(openLevelDbStore({ directory: killed, durability: 'async' }), done).rejects.toThrow(
+          /REPAIR: perkv repair was interrupted/,
+        )
+        const { lost, isSound: isRepaired } = await repair(killed)
+        expect([done, isRepaired, await isSound(killed)]).toEqual([done, true, true])
+        const store = await open(killed)
+        // Mended files don't show it any more: the journal does.
+        const ranges = before.flatMap(({ range, message }) => (range === undefined ? [] : [message]))
+        expect(lost.map(({ message }) => message)).toEqual(expect.arrayContaining(ranges))
+        const all = [...before, ...lost]
+        expect((await differencesIn(store, model)).filter((one) => !all.some((loss) => covers(loss, one)))).toEqual([])
+        expect(await unreportedCells(store, model, all)).toEqual([])
+        await store.close()
+        await expectUsable(killed, model)
+      }
+    },
+  )
 
-  test('records that were damaged before a compaction gave them new checksums', async () => {
-    for (let run = 0; run < 8; run++) {
+  test('records that were damaged before a compaction gave them new checksums', LONG, async () => {
+    for (let run = 0; run < RUNS; run++) {
       const random = new Random(SEED * 7_000_003 + run)
       const directory = await newDirectory()
       const { model } = await writeRandomDatabase(directory, random, { rounds: 2 })
