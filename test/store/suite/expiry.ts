@@ -270,7 +270,7 @@ export function expiryCases({ open, test, needing }: Contract): void {
             ).toBe(true)
           }
         }),
-        { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 20) },
+        { numRuns: Number(process.env['PERKV_TEST_RUNS'] ?? 10) },
       )
     },
   )
