@@ -148,7 +148,6 @@ async function replace(path: string, bytes: Buffer): Promise<void> {
   const temporary = `${path}${TEMPORARY}`
   await writeFile(temporary, bytes)
   const handle = await open(temporary, 'r')
-  await handle.sync()
-  await handle.close()
+  await handle.sync().finally(() => handle.close())
   await rename(temporary, path)
 }
