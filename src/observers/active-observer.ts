@@ -5,9 +5,8 @@ import { sleep } from '../event-loop/sleep.js'
 import { Slices } from '../event-loop/slices.js'
 import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
 import type { Cells, HandedOut } from '../store/cells.js'
-import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
-import { Backfill } from './backfill.js'
+import { Backfill, type BackfillSources, type BackfillStep } from './backfill.js'
 import type { CellBudget } from './cell-budget.js'
 import { pagesOf } from './cell-pages.js'
 import type { ClaimOrder } from './claim-order.js'
@@ -17,7 +16,7 @@ import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from 
 import { type FailedRun, failedRun, isParked, retried, skipped } from './failed-run.js'
 import { PendingWalk } from './pending-walk.js'
 import { randomPlace } from './random-place.js'
-import { registeredOf, type StoredObserver } from './registration.js'
+import { nameOfRegistration, registeredOf, type StoredObserver } from './registration.js'
 import type { Cell, CellChange, Entry, Failure } from './rules/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
@@ -36,14 +35,10 @@ const REMEMBER_MS = 1000
 /** Who asks for the state waits this long for a count of entries, and then gets the one before. */
 const COUNT_WAIT_MS = 100
 
-export interface MarkedObserverSources {
-  readonly store: Store
+export interface MarkedObserverSources extends BackfillSources {
   readonly cells: Cells
   readonly budget: CellBudget
   readonly sizes?: DispatcherSizes | undefined
-  /** From 0 to below 1. */
-  readonly random: () => number
-  readonly onError: (error: unknown) => void
 }
 
 /** Hands the marked cells of one observer out, takes them back, and waits for the time of those that are not ready. */
@@ -76,7 +71,12 @@ export class MarkedObserver implements ActiveObserver {
     this.#stored = stored
     this.#dispatcher = new Dispatcher(sources.budget, sources.sizes)
     this.#walk = new PendingWalk(sources.cells, stored.id)
-    this.backfill = new Backfill(sources, registeredOf(stored))
+    this.backfill = new Backfill(sources, registeredOf(stored), {
+      keysAtATime: CHANGES_AT_A_TIME,
+      leaseMs: 0,
+      mayRun: () => !sources.signal.aborted && this.#ended === undefined && !this.#stored.isPaused,
+      advance: (step) => this.#advance(step),
+    })
   }
 
   get stored(): StoredObserver {
@@ -88,25 +88,9 @@ export class MarkedObserver implements ActiveObserver {
     this.#stored = stored
     if (stored.isPaused) {
       this.#waiting.endAll()
-      void this.backfill.stop()
     } else {
       this.backfill.run()
     }
-  }
-
-  get isBackfilling(): boolean {
-    return this.backfill.isWanted
-  }
-
-  /** Reads how far a backfill has come. */
-  async resumeBackfill(): Promise<void> {
-    await this.backfill.resume()
-    if (!this.#stored.isPaused) this.backfill.run()
-  }
-
-  /** Else the progress of its backfill would be written again. */
-  stop(): Promise<void> {
-    return this.backfill.stop()
   }
 
   async end(error?: unknown): Promise<void> {
@@ -114,7 +98,7 @@ export class MarkedObserver implements ActiveObserver {
     this.#loads++
     clearTimeout(this.#timer)
     this.#waiting.endAll(error)
-    await Promise.all([this.backfill.stop(), this.#walk.close(), this.#loading?.catch(() => {}), this.#filling])
+    await Promise.all([this.#walk.close(), this.#loading?.catch(() => {}), this.#filling])
     this.#dispatcher.reset()
   }
 
@@ -457,6 +441,20 @@ export class MarkedObserver implements ActiveObserver {
     return count
   }
 
+  /** In one batch, while the registration is held: whoever changes that may replace or remove the record. */
+  #advance({ keys, record, before, after }: BackfillStep): Promise<boolean> {
+    const { store, cells } = this.#sources
+    return store.system.hold([nameOfRegistration(this.#stored.name)], async () => {
+      const present = await store.system.get(record)
+      if (present === undefined || Buffer.compare(present, before) !== 0) return false
+      return cells.change(this.id, keys, (found, changeTs) => {
+        const clean = found.filter(({ entry }) => entry === undefined)
+        const changes = clean.map(({ key }): CellChange => ({ key, entry: { changeTs, kind: 'backfill', depth: 0 } }))
+        return { value: true, changes, beside: [{ name: record, value: after }] }
+      })
+    })
+  }
+
   // ---- Changes, as the store tells them
 
   handedOut(key: Uint8Array): HandedOut {
@@ -535,9 +533,8 @@ export class MarkedObserver implements ActiveObserver {
 
   #expire(claims: readonly Claim[]): void {
     if (claims.length === 0) return
-    this.#fail(claims.map((claim) => ({ claim, run: { error: 'lease expired' } }))).catch((error) => {
-      if (!(error instanceof KvError)) this.#sources.onError(error)
-    })
+    const { report } = this.#sources
+    this.#fail(claims.map((claim) => ({ claim, run: { error: 'lease expired' } }))).catch(report)
   }
 
   // ---- State

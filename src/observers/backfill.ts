@@ -1,118 +1,145 @@
-import { LockResolver } from '../coordinator/lock-resolver.js'
-import { KvError } from '../errors/kv-error.js'
+import { afterKey } from '../bytes/key-range.js'
+import type { LockResolver } from '../coordinator/lock-resolver.js'
+import { SnapshotReader } from '../coordinator/snapshot-reader.js'
 import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
-import type { Cells } from '../store/cells.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type { Store } from '../store/store.js'
-import { existingKeys } from './existing-keys.js'
+import type { SystemName } from '../store/system-records.js'
+import { physicalMs, type Timestamp } from '../timestamp.js'
 import { decodeBackfill, encodeBackfill, nameOfBackfill } from './registration.js'
 import type { RegisteredObserver } from './rules/observer.js'
 
-const KEYS_AT_A_TIME = 256
-/** After a failure. Most are those of a store that is not available, or long locks. */
+/** After a failure, most often of a store that is not available, or while another server goes on with it. */
 const RETRY_MS = 1000
 
 export interface BackfillSources {
   readonly store: Store
-  readonly cells: Cells
+  readonly resolver: LockResolver
   /** From 0 to below 1. */
   readonly random: () => number
-  readonly onError: (error: unknown) => void
+  /** Aborted when the process stops. */
+  readonly signal: AbortSignal
+  /** Takes failures. */
+  readonly report: (error: unknown) => void
+}
+
+/** Keys that exist, and what the record of the backfill says before and after they are dirty. */
+export interface BackfillStep {
+  readonly keys: readonly Uint8Array[]
+  /** When they were read. */
+  readonly ts: Timestamp
+  readonly record: SystemName
+  readonly before: Uint8Array
+  /** undefined: these are the last ones. */
+  readonly after: Uint8Array | undefined
+}
+
+export interface BackfillWay {
+  readonly keysAtATime: number
+  /** A server that has not gone on for so long is taken for dead, and another one goes on. 0: there is no other. */
+  readonly leaseMs: number
+  /** Whether this server may go on now. */
+  readonly mayRun: () => boolean
+  /** Makes those of the keys dirty that are clean. @returns false when the record was not `before`; then it stays as it is. */
+  readonly advance: (step: BackfillStep) => Promise<boolean>
 }
 
 /**
- * Marks the keys of an observer's range that exist already, in steps. The progress of each step is written with its marks, so a
- * restart goes on after the last one.
+ * Makes the keys of an observer's range dirty that exist already, in steps, in the background. The record says how far it has come, so a restart
+ * or another server goes on there. Whoever asks for it anew replaces the record, and who removes the observer removes it.
  */
 export class Backfill {
   readonly #sources: BackfillSources
   readonly #observer: RegisteredObserver
-  readonly #resolver: LockResolver
-  /** Every key up to here is done. */
-  #after: Uint8Array | undefined
-  /** How often it has begun. */
-  #begun = 0
-  #abort: AbortController | undefined
-  /** Never rejects. */
-  #running: Promise<void> = Promise.resolve()
+  readonly #way: BackfillWay
+  /** The record as this process has left it. */
+  #held: Uint8Array | undefined
   #isWanted = false
+  #running: Promise<void> | undefined
 
-  constructor(sources: BackfillSources, observer: RegisteredObserver) {
+  constructor(sources: BackfillSources, observer: RegisteredObserver, way: BackfillWay) {
     this.#sources = sources
     this.#observer = observer
-    this.#resolver = new LockResolver(sources.store)
+    this.#way = way
   }
 
-  /** Not complete. */
+  /** Not complete, as far as is known. */
   get isWanted(): boolean {
     return this.#isWanted
   }
 
-  /** Takes what is recorded, where it is asked for again or memory does not know it yet. The caller `run`s it. */
-  async resume(): Promise<void> {
-    const record = nameOfBackfill(this.#observer.name)
-    const bytes = (await this.#sources.store.system.list(record)).get(record)
-    const progress = bytes && decodeBackfill(bytes)
-    if (progress?.id !== this.#observer.id) return // A name may be given to a new observer.
-    if (this.#isWanted && progress.after !== undefined) return // One that is running has come further than its record.
-    this.#isWanted = true
-    this.#after = progress.after
-    this.#begun++
+  /** Fulfilled when this process is not at it. Never rejects. */
+  get idle(): Promise<void> {
+    return this.#running ?? Promise.resolve()
   }
 
-  /** Goes on, in the background. */
+  /** @param record as it was read. */
+  read(record: Uint8Array | undefined): void {
+    const progress = record && decodeBackfill(record)
+    this.#isWanted = progress?.id === this.#observer.id // A name may be given to a new observer.
+    if (progress !== undefined && progress.untilMs <= this.#nowMs()) this.run()
+  }
+
+  /** Goes on, as long as it may. */
   run(): void {
-    if (!this.#isWanted || this.#abort !== undefined) return
-    const abort = new AbortController()
-    this.#abort = abort
-    this.#running = this.#running.then(() => this.#steps(abort.signal))
-  }
-
-  /** Ends it after its present step. */
-  stop(): Promise<void> {
-    this.#abort?.abort()
-    this.#abort = undefined
-    return this.#running
-  }
-
-  async #steps(signal: AbortSignal): Promise<void> {
-    while (this.#isWanted && !signal.aborted) {
-      const begin = performance.now()
-      try {
-        await this.#step(signal)
-        await rest(performance.now() - begin, signal)
-      } catch (error) {
-        if (signal.aborted) return
-        if (!(error instanceof KvError)) this.#sources.onError(error)
-        await sleep(RETRY_MS, signal).catch(() => {})
-      }
-    }
-    if (!signal.aborted) this.#abort = undefined
-  }
-
-  async #step(signal: AbortSignal): Promise<void> {
-    const { store, cells, random } = this.#sources
-    const { id, name, range } = this.#observer
-    const after = this.#after
-    const begun = this.#begun
-    const { keys } = await existingKeys(store, this.#resolver, { range, after, limit: KEYS_AT_A_TIME, signal })
-    const isCurrent = (): boolean => this.#begun === begun && !signal.aborted
-    const last = keys.at(-1)
-    if (last === undefined) {
-      if (!isCurrent()) return
-      await store.system.write([{ name: nameOfBackfill(name), value: undefined }])
-      if (this.#begun === begun) this.#isWanted = false
-      return
-    }
-    const isDone = await cells.change(id, keys, (found, ts) => {
-      if (!isCurrent()) return { value: false, changes: [] }
-      const clean = found.filter(({ entry }) => entry === undefined)
-      return {
-        value: true,
-        changes: clean.map(({ key }) => ({ key, entry: { changeTs: ts, kind: 'backfill', depth: 0 } })),
-        beside: [{ name: nameOfBackfill(name), value: encodeBackfill({ id, after: last }, random) }],
-      }
+    if (!this.#isWanted || this.#running !== undefined || !this.#way.mayRun()) return
+    this.#running = this.#goOn().finally(() => {
+      this.#running = undefined
+      this.run() // It may again, since it was found that it may not.
     })
-    if (isDone && this.#begun === begun) this.#after = last
+  }
+
+  async #goOn(): Promise<void> {
+    const { report, signal } = this.#sources
+    for (let mayRun = true; mayRun && this.#isWanted; ) {
+      const begin = performance.now()
+      mayRun = this.#way.mayRun()
+      const isDone = await this.#step(mayRun).catch((error) => report(error))
+      if (isDone === true) await rest(performance.now() - begin, signal)
+      else await sleep(RETRY_MS, signal).catch(() => {})
+    }
+  }
+
+  /** @param isGoingOn false: gives it to the others. @returns false when another server has it. */
+  async #step(isGoingOn: boolean): Promise<boolean> {
+    const { store, random } = this.#sources
+    const { leaseMs, keysAtATime, advance } = this.#way
+    const { id, name } = this.#observer
+    const record = nameOfBackfill(name)
+    let before = await store.system.get(record)
+    const progress = before && decodeBackfill(before)
+    this.#isWanted = progress?.id === id
+    if (before === undefined || progress?.id !== id) return true
+    const isHeld = this.#held !== undefined && Buffer.compare(before, this.#held) === 0
+    if (!isHeld && progress.untilMs > this.#nowMs()) return false
+    const at = (after: Uint8Array | undefined): Buffer =>
+      encodeBackfill({ id, after, untilMs: isGoingOn && leaseMs > 0 ? this.#nowMs() + leaseMs : 0 }, random)
+    if (leaseMs > 0 && (!isHeld || !isGoingOn)) {
+      this.#held = at(progress.after)
+      if (!(await store.system.replace(record, before, this.#held))) return true
+      before = this.#held
+    }
+    if (!isGoingOn) return true
+    const { keys, ts } = await this.#keysAfter(progress.after, keysAtATime)
+    const after = keys.length < keysAtATime ? undefined : at(keys.at(-1))
+    if (await advance({ keys, ts, record, before, after })) this.#held = after
+    return true
+  }
+
+  async #keysAfter(
+    after: Uint8Array | undefined,
+    limit: number,
+  ): Promise<{ readonly keys: readonly Uint8Array[]; readonly ts: Timestamp }> {
+    const { store, resolver, signal } = this.#sources
+    const { start, end } = this.#observer.range
+    const ts = await store.readTs()
+    const reader = new SnapshotReader(store, resolver, ts, { lockWaitMs: LOCK_WAIT_MS_DEFAULT, signal })
+    const order = { start: after === undefined ? start : afterKey(after), end, limit, keyOnly: true }
+    return { keys: (await reader.scan(order)).pairs.map(({ key }) => key), ts }
+  }
+
+  #nowMs(): number {
+    return physicalMs(this.#sources.store.time.clock())
   }
 }

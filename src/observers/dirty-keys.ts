@@ -3,6 +3,7 @@ import type { Pace } from '../store/pace.js'
 import type { RecordTable } from '../store/record-table.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
+import type { Backfill } from './backfill.js'
 import type { ClaimOrder } from './claim-order.js'
 import type { StoredObserver } from './registration.js'
 import type { Failure } from './rules/cell.js'
@@ -68,7 +69,7 @@ export interface ObserverCounts
 export interface ActiveObserver {
   readonly id: Timestamp
   readonly stored: StoredObserver
-  readonly isBackfilling: boolean
+  readonly backfill: Pick<Backfill, 'isWanted' | 'idle'>
   /** Claims that wait. */
   readonly waiting: number
   /** Without waiting: as exact as is known. */
@@ -79,8 +80,6 @@ export interface ActiveObserver {
   /** Counts for later `counts`, unless that was done lately. Never rejects. */
   recount(): Promise<void>
 
-  /** Before its record is removed. */
-  stop(): Promise<void>
   /** Ends waiting claims, and all later ones. @param error absent: they are answered with nothing. */
   end(error?: unknown): Promise<void>
 

@@ -10,9 +10,8 @@ import type { PrewriteMutation } from '../percolator/api.js'
 import type { SharedCells } from '../store/shared-cells.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
-import { decodeBackfill, nameOfBackfill, registeredOf, type StoredObserver } from './registration.js'
+import { nameOfBackfill, registeredOf, type StoredObserver } from './registration.js'
 import { noSuchObserver, type RegisteredObserver } from './rules/observer.js'
-import { leasedBackfill } from './shared-backfill.js'
 import { HintedObserver, type HintedObserverSources } from './shared-observer.js'
 import { sharedRide } from './shared-riders.js'
 
@@ -20,8 +19,6 @@ import { sharedRide } from './shared-riders.js'
 const KNOWN_MS = 1000
 /** Of a transaction of the observers themselves. */
 const TRIES_MAX = 20
-/** After a failure of a backfill. */
-const RETRY_MS = 1000
 
 /** Commits hint at keys that may be dirty, for all servers of the store. */
 export class HintedKeys implements DirtyKeys {
@@ -32,17 +29,16 @@ export class HintedKeys implements DirtyKeys {
   readonly #byId = new Map<Timestamp, HintedObserver>()
   /** When the registrations were read that are known. */
   #knownMs = Number.NEGATIVE_INFINITY
-  /** Those that this server goes on with. None rejects. */
-  readonly #backfills = new Map<Timestamp, Promise<void>>()
   readonly rides: Rides = (request) => this.#ride(request)
 
   constructor(sources: DirtyKeysSources, cells: SharedCells, home: () => TransactionHome) {
-    const { store, random } = sources
+    const { store } = sources
     this.#sources = sources
     this.#cells = cells
     this.#home = home
     this.#observerSources = {
-      ...{ store, cells, random },
+      ...sources,
+      cells,
       resolver: new LockResolver(store),
       commit: (mutationAt) => this.#commit(mutationAt),
       inForce: (observer) => this.#inForce(observer),
@@ -75,8 +71,7 @@ export class HintedKeys implements DirtyKeys {
     const { store, registrations } = this.#sources
     const beganMs = store.time.elapsedMs()
     const records = await registrations.load()
-    for (const observer of this.#byId.values())
-      this.#backfill(observer, records.get(nameOfBackfill(observer.stored.name)))
+    for (const { backfill, stored } of this.#byId.values()) backfill.read(records.get(nameOfBackfill(stored.name)))
     this.#knownMs = beganMs
     return [...registrations.values()].map(registeredOf)
   }
@@ -141,34 +136,7 @@ export class HintedKeys implements DirtyKeys {
     if (id !== undefined) this.#byId.delete(id)
   }
 
-  // ---- Background work
-
-  /** Goes on with a backfill that nobody goes on with. */
-  #backfill(observer: HintedObserver, record: Uint8Array | undefined): void {
-    const { store, signal } = this.#sources
-    const { id, stored } = observer
-    const progress = record && decodeBackfill(record)
-    observer.isBackfilling = progress?.id === id
-    const isFree = progress?.id === id && progress.untilMs <= physicalMs(store.time.clock())
-    if (!isFree || stored.isPaused || this.#backfills.has(id) || signal.aborted) return
-    const work = this.#goOn(observer).finally(() => {
-      this.#backfills.delete(id)
-      observer.isBackfilling = false
-    })
-    this.#backfills.set(id, work)
-  }
-
-  /** A step may fail while the table is away, and the lease of a try before may still stand. */
-  async #goOn({ id, observer }: HintedObserver): Promise<void> {
-    const { signal, report } = this.#sources
-    const isHeld = (): boolean => !signal.aborted && this.#byId.get(id)?.stored.isPaused === false
-    const isLeft = (): Promise<boolean> =>
-      leasedBackfill(this.#observerSources, observer, isHeld).catch((error) => {
-        report(error)
-        return true
-      })
-    while (isHeld() && (await isLeft())) await sleep(RETRY_MS, signal).catch(() => {})
-  }
+  // ---- Transactions of the observers themselves
 
   /** Tries again where others have rolled it back, because this process stood still for longer than its locks last. */
   async #commit(mutationAt: (startTs: Timestamp) => PrewriteMutation): Promise<Timestamp> {
@@ -203,7 +171,5 @@ export class HintedKeys implements DirtyKeys {
   /** An acknowledgement stays as long as its key: without it, changes that it has covered would count anew. */
   async collect(): Promise<void> {}
 
-  async close(): Promise<void> {
-    await Promise.all(this.#backfills.values())
-  }
+  async close(): Promise<void> {}
 }

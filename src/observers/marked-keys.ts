@@ -1,22 +1,21 @@
+import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { CellListener, Cells } from '../store/cells.js'
 import { requireLog } from '../store/change-log.js'
 import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
-import { MarkedObserver } from './active-observer.js'
+import { MarkedObserver, type MarkedObserverSources } from './active-observer.js'
 import { CellBudget } from './cell-budget.js'
 import { collectAcks } from './collect-acks.js'
 import type { DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
 import type { DispatcherSizes } from './dispatcher.js'
 import { ExpiryMarks } from './expiry-marks.js'
-import { registeredOf, type StoredObserver } from './registration.js'
+import { nameOfBackfill, registeredOf, type StoredObserver } from './registration.js'
 import type { Observer } from './rules/observer.js'
 
 /** Commits mark dirty keys in their batches, and tell of it. */
 export class MarkedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
-  readonly #cells: Cells
-  readonly #budget: CellBudget
-  readonly #sizes: DispatcherSizes | undefined
+  readonly #observerSources: MarkedObserverSources
   readonly #byId = new Map<Timestamp, MarkedObserver>()
   /** Observers whose acknowledgements all were collected, until the next one. */
   readonly #withoutAcks = new Set<Timestamp>()
@@ -28,9 +27,8 @@ export class MarkedKeys implements DirtyKeys {
   constructor(sources: DirtyKeysSources, cells: Cells, claimsMax: number, sizes: DispatcherSizes | undefined) {
     const { store, report: onError } = sources
     this.#sources = sources
-    this.#cells = cells
-    this.#budget = new CellBudget(claimsMax)
-    this.#sizes = sizes
+    const budget = new CellBudget(claimsMax)
+    this.#observerSources = { ...sources, cells, resolver: new LockResolver(store), budget, sizes }
     this.#expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
   }
 
@@ -44,10 +42,7 @@ export class MarkedKeys implements DirtyKeys {
 
   /** One observer after the other. A claim does not wait for the others. */
   async #begin(): Promise<void> {
-    for (const observer of this.#byId.values()) {
-      await observer.load().catch((error) => this.#sources.report(error))
-      if (!observer.stored.isPaused) observer.backfill.run()
-    }
+    for (const observer of this.#byId.values()) await observer.load().catch((error) => this.#sources.report(error))
   }
 
   /** After the database was opened again. One observer after the other, as at the start. */
@@ -91,14 +86,17 @@ export class MarkedKeys implements DirtyKeys {
 
   known(stored: StoredObserver): MarkedObserver {
     this.#observe(registeredOf(stored))
-    const { store, random, report } = this.#sources
     const present = this.#byId.get(stored.id)
-    const sources = { store, cells: this.#cells, budget: this.#budget, sizes: this.#sizes, random, onError: report }
-    const observer = present ?? new MarkedObserver(sources, stored)
+    const observer = present ?? new MarkedObserver(this.#observerSources, stored)
     this.#byId.set(stored.id, observer)
-    this.#resuming = this.#resuming.then(() => observer.resumeBackfill()).catch(report)
+    this.#resuming = this.#resuming.then(() => this.#resume(observer)).catch(this.#sources.report)
     present?.become(stored)
     return observer
+  }
+
+  async #resume({ stored, backfill }: MarkedObserver): Promise<void> {
+    const record = nameOfBackfill(stored.name)
+    backfill.read((await this.#sources.store.system.list(record)).get(record))
   }
 
   /** Marks have gone on while that was in doubt, so `since_ts` is true. */
@@ -127,7 +125,7 @@ export class MarkedKeys implements DirtyKeys {
       this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
       let isEmpty = false
       try {
-        isEmpty = await collectAcks(this.#cells, id, safePoint, pace)
+        isEmpty = await collectAcks(this.#observerSources.cells, id, safePoint, pace)
       } finally {
         if (!isEmpty || !this.#byId.has(id)) this.#withoutAcks.delete(id)
       }

@@ -176,7 +176,7 @@ export class Observers implements ObserversApi {
   /** Answers waiting claims with nothing, and all later ones. Acknowledgements go on. */
   async close(): Promise<void> {
     this.#end.abort()
-    await Promise.all([...this.#byName.values()].map((observer) => observer.end()))
+    await Promise.all([...this.#byName.values()].flatMap((observer) => [observer.end(), observer.backfill.idle]))
     await this.#dirty.close()
     await this.#sweeping
   }
@@ -232,11 +232,8 @@ export class Observers implements ObserversApi {
   async remove(name: string): Promise<void> {
     requireName('observer', name)
     const removed = this.#byName.get(name)
-    const stop = async (present: StoredObserver | undefined): Promise<undefined> => {
-      required(name, present)
-      await this.#find(name).stop()
-    }
-    await this.#registrations.change(name, stop, () => [{ name: nameOfBackfill(name), value: undefined }])
+    const remove = (present: StoredObserver | undefined): undefined => void required(name, present)
+    await this.#registrations.change(name, remove, () => [{ name: nameOfBackfill(name), value: undefined }])
     await this.#dirty.written(undefined)
     await removed?.end(noSuchObserver(name))
   }
@@ -287,9 +284,9 @@ export class Observers implements ObserversApi {
 
   async #stateOf(observer: ActiveObserver): Promise<ObserverState> {
     await observer.count()
-    const { stored, isBackfilling, workers } = observer
+    const { stored, backfill, workers } = observer
     const { range, options, sinceTs, isPaused } = stored
-    const state = isPaused ? 'paused' : isBackfilling ? 'backfilling' : 'running'
+    const state = isPaused ? 'paused' : backfill.isWanted ? 'backfilling' : 'running'
     return { range, ...options, sinceTs, state, ...this.#countsOf(observer), workers }
   }
 

@@ -38,6 +38,10 @@ const BACKFILL = '/backfill'
 
 const DEFAULTS: ObserverOptions = { maxAttempts: 16, backoffMs: 200, backoffMaxMs: 60_000, maxDepth: 64 }
 
+export function nameOfRegistration(name: string): SystemName {
+  return `${REGISTRATIONS}${name}`
+}
+
 export function nameOfBackfill(name: string): SystemName {
   return `${REGISTRATIONS}${name}${BACKFILL}`
 }

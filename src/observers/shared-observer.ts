@@ -1,6 +1,5 @@
 import { keyText } from '../bytes/key-text.js'
 import { inParts } from '../coordinator/in-parts.js'
-import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
@@ -10,8 +9,8 @@ import { isExpired } from '../percolator/lock.js'
 import { lockInfo } from '../percolator/lock-info.js'
 import { isVisible } from '../percolator/write.js'
 import type { SharedCells } from '../store/shared-cells.js'
-import type { Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
+import { Backfill, type BackfillSources, type BackfillStep } from './backfill.js'
 import { pagesOf } from './cell-pages.js'
 import type { ClaimOrder } from './claim-order.js'
 import { withValues } from './claimed-values.js'
@@ -19,7 +18,7 @@ import type { ActiveObserver, ObserverCounts } from './dirty-keys.js'
 import { failedRun } from './failed-run.js'
 import { randomPlace } from './random-place.js'
 import { registeredOf, type StoredObserver } from './registration.js'
-import type { Failure } from './rules/cell.js'
+import type { Failure, MarkKind } from './rules/cell.js'
 import { encodeAckTs } from './rules/codec/cell-key.js'
 import type { RegisteredObserver } from './rules/observer.js'
 import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
@@ -53,7 +52,9 @@ const DUE_MS = 500
 /** Claims that wait share a round that has found nothing for so long. */
 const EMPTY_MS = 50
 /** Transactions of the observer itself at the same time. */
-export const COMMITS_AT_ONCE = 32
+const COMMITS_AT_ONCE = 32
+const BACKFILLED_AT_A_TIME = 128
+const BACKFILL_LEASE_MS = 10_000
 /** Tries of a change of a claim that others change at the same time. */
 const TRIES_MAX = 5
 /** A count is shown again for this long. */
@@ -61,16 +62,12 @@ const FRESH_MS = 10_000
 /** Hints that one count reads at most. */
 const COUNTED_MAX = 100_000
 
-export interface HintedObserverSources {
-  readonly store: Store
+export interface HintedObserverSources extends BackfillSources {
   readonly cells: SharedCells
-  readonly resolver: LockResolver
   /** Commits a transaction of one row. */
   readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
   /** What is notified below `sinceTs` would not count. */
   readonly inForce: (observer: RegisteredObserver) => Promise<void>
-  /** From 0 to below 1. */
-  readonly random: () => number
 }
 
 interface Claimed {
@@ -86,6 +83,7 @@ const NOBODY: ReadonlyMap<string, number> = new Map()
  * table. Two servers may look at one cell, and one of them gets it.
  */
 export class HintedObserver implements ActiveObserver {
+  readonly backfill: Backfill
   readonly #sources: HintedObserverSources
   #stored: StoredObserver
   #observer: RegisteredObserver
@@ -113,12 +111,17 @@ export class HintedObserver implements ActiveObserver {
   #counting: Promise<void> | undefined
   acks = 0
   conflicts = 0
-  isBackfilling = false
 
   constructor(sources: HintedObserverSources, stored: StoredObserver) {
     this.#sources = sources
     this.#stored = stored
     this.#observer = registeredOf(stored)
+    this.backfill = new Backfill(sources, this.#observer, {
+      keysAtATime: BACKFILLED_AT_A_TIME,
+      leaseMs: BACKFILL_LEASE_MS,
+      mayRun: () => !sources.signal.aborted && this.#ended === undefined && !this.#stored.isPaused,
+      advance: (step) => this.#advance(step),
+    })
   }
 
   get stored(): StoredObserver {
@@ -141,9 +144,6 @@ export class HintedObserver implements ActiveObserver {
     this.#observer = registeredOf(stored)
     if (isPausedNow) this.wake()
   }
-
-  /** Whoever goes on with a backfill finds its record gone. */
-  async stop(): Promise<void> {}
 
   async end(error?: unknown): Promise<void> {
     this.#ended = { error }
@@ -556,15 +556,30 @@ export class HintedObserver implements ActiveObserver {
   // ---- Cells
 
   async notify(keys: readonly Uint8Array[]): Promise<Timestamp> {
-    const { id } = this
     await this.#sources.inForce(this.#observer)
+    return this.#notify(keys, 'notified')
+  }
+
+  /** Each key alone, so that its row may go when it is covered. */
+  async #notify(keys: readonly Uint8Array[], kind: MarkKind): Promise<Timestamp> {
+    const { id } = this
     let ts = 0
-    // Each key alone, so that its row may go when it is covered.
     for (const some of inParts(keys, COMMITS_AT_ONCE)) {
-      const all = some.map((key) => this.#sources.commit((startTs) => notification({ id, key }, startTs, 'notified')))
+      const all = some.map((key) => this.#sources.commit((startTs) => notification({ id, key }, startTs, kind)))
       ts = Math.max(ts, ...(await Promise.all(all)))
     }
     return ts
+  }
+
+  async #advance({ keys, ts, record, before, after }: BackfillStep): Promise<boolean> {
+    const { store, cells } = this.#sources
+    const looks = await cells.look(this.id, keys, ts)
+    const clean = looks.filter((cell) => uncovered(cell, this.#observer, TIMESTAMP_MAX, ts) === undefined)
+    await this.#notify(
+      clean.map(({ key }) => key),
+      'backfill',
+    )
+    return store.system.replace(record, before, after)
   }
 
   async parked(keys: readonly Uint8Array[]): Promise<{ key: Uint8Array; failure: Failure }[]> {
