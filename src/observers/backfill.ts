@@ -20,7 +20,7 @@ export interface BackfillSources {
   readonly random: () => number
   /** Aborted when the process stops. */
   readonly signal: AbortSignal
-  /** Takes failures. */
+  /** Takes failures of background work. */
   readonly report: (error: unknown) => void
 }
 

@@ -1,4 +1,4 @@
-import type { CellPage } from '../store/cells.js'
+import type { CellPage } from '../store/marked-cells.js'
 
 /** All that `read` has, in pages of `limit`. */
 export async function* pagesOf<T extends { readonly key: Uint8Array }>(

@@ -1,8 +1,8 @@
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { CLAIM_LIMIT_MAX, CLAIM_WAIT_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN } from '../limits.js'
+import type { WaitingClaim } from './marks/waiting-claims.js'
 import type { ClaimRequest } from './rules/observers-api.js'
-import type { WaitingClaim } from './waiting-claims.js'
 
 const LEASE_MS_DEFAULT = 10_000
 /** Claims of all observers that wait. Each is a client's request. */

@@ -1,9 +1,8 @@
 import type { Rides } from '../coordinator/ride.js'
 import type { Pace } from '../store/pace.js'
 import type { RecordTable } from '../store/record-table.js'
-import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
-import type { Backfill } from './backfill.js'
+import type { Backfill, BackfillSources } from './backfill.js'
 import type { ClaimOrder } from './claim-order.js'
 import type { StoredObserver } from './registration.js'
 import type { Failure } from './rules/cell.js'
@@ -11,15 +10,8 @@ import type { Observer } from './rules/observer.js'
 import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
 
 /** What `Observers` gives to whoever keeps its dirty keys. */
-export interface DirtyKeysSources {
-  readonly store: Store
+export interface DirtyKeysSources extends BackfillSources {
   readonly registrations: RecordTable<StoredObserver>
-  /** From 0 to below 1. */
-  readonly random: () => number
-  /** Aborted when the process stops. */
-  readonly signal: AbortSignal
-  /** Takes failures of background work. */
-  readonly report: (error: unknown) => void
   /** Removes, in the background, what observers that are gone have left. */
   readonly sweep: () => void
 }

@@ -1,6 +1,7 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import type { TransactionHome } from '../coordinator/committer.js'
+import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { Rides } from '../coordinator/ride.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
@@ -19,10 +20,10 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import { pagesOf } from './cell-pages.js'
 import { claimOrder, leaseMs } from './claim-order.js'
 import type { ActiveObserver, DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
-import type { DispatcherSizes } from './dispatcher.js'
 import { distinctKeys } from './distinct-keys.js'
-import { HintedKeys } from './hinted-keys.js'
-import { MarkedKeys } from './marked-keys.js'
+import { HintedKeys } from './hints/hinted-keys.js'
+import type { DispatcherSizes } from './marks/dispatcher.js'
+import { MarkedKeys } from './marks/marked-keys.js'
 import {
   encodeBackfill,
   nameOfBackfill,
@@ -96,6 +97,7 @@ export class Observers implements ObserversApi {
     this.#registrations = new RecordTable(store.system, OBSERVER_RECORDS, (name, stored) => this.#learned(name, stored))
     const sources: DirtyKeysSources = {
       ...{ store, registrations: this.#registrations, random, signal: this.#end.signal },
+      resolver: new LockResolver(store),
       report: (error) => this.#report(error),
       sweep: () => this.#sweep(),
     }
@@ -183,10 +185,7 @@ export class Observers implements ObserversApi {
 
   // ---- Registrations
 
-  async put(
-    name: string,
-    { range, backfill = false, ...given }: Registration,
-  ): Promise<{ readonly state: ObserverState; readonly isNew: boolean }> {
+  async put(name: string, { range, backfill = false, ...given }: Registration): ReturnType<ObserversApi['put']> {
     const keyRange = observedRangeOf(range)
     const options = optionsOf(given)
     let isNew = false
@@ -333,20 +332,14 @@ export class Observers implements ObserversApi {
     return (await this.#known(name)).extend(claims, asked)
   }
 
-  async release(
-    name: string,
-    claims: readonly Release[],
-  ): Promise<{ readonly released: number; readonly parked: Uint8Array[] }> {
+  async release(name: string, claims: readonly Release[]): ReturnType<ObserversApi['release']> {
     for (const { retryAfterMs } of claims) integerOf('retry_after_ms', retryAfterMs ?? 0, 0, TIMER_MS_MAX)
     return (await this.#known(name)).release(claims)
   }
 
   // ---- Cells
 
-  async notify(
-    name: string,
-    keys: readonly Uint8Array[],
-  ): Promise<{ readonly notified: number; readonly ts: Timestamp }> {
+  async notify(name: string, keys: readonly Uint8Array[]): ReturnType<ObserversApi['notify']> {
     const observer = await this.#known(name)
     const registered = registeredOf(observer.stored)
     for (const [index, key] of keys.entries()) requireInRange(registered, key, () => `keys[${index}]`)
@@ -355,10 +348,7 @@ export class Observers implements ObserversApi {
     return { notified: asked.length, ts }
   }
 
-  async parked(
-    name: string,
-    page: { readonly limit: number; readonly after?: Uint8Array | undefined },
-  ): Promise<{ readonly parked: Parked[]; readonly next?: Uint8Array | undefined }> {
+  async parked(name: string, page: Parameters<ObserversApi['parked']>[1]): ReturnType<ObserversApi['parked']> {
     const observer = await this.#known(name)
     const parked: Parked[] = []
     for (let { after } = page; ; ) {

@@ -1,4 +1,4 @@
-import type { CellPage } from '../store/cells.js'
+import type { CellPage } from '../store/marked-cells.js'
 import { pagesOf } from './cell-pages.js'
 
 const PAGE = 512

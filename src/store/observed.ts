@@ -12,7 +12,7 @@ import type { Mutation } from '../percolator/row.js'
 import { isData } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 import { type CellKind, cellName } from './cell-names.js'
-import type { CellListener, HandedOut } from './cells.js'
+import type { CellListener, HandedOut } from './marked-cells.js'
 import type { SystemWrite } from './system-records.js'
 
 /** The change of one cell, in the batch of the write that causes it. */
@@ -56,12 +56,14 @@ export interface MarkContext {
 export class Observed {
   readonly #index = new RangeIndex<Observer>()
   readonly #byId = new Map<Timestamp, Observer>()
+  readonly #listeners = new Map<Timestamp, CellListener>()
   readonly #byName = new Map<string, Observer>()
-  #listener: CellListener | undefined
+  #onReload = (): void => {}
 
   /** From this turn of the event loop on, every commit in the range marks. Replaces an observer with the same id. */
-  register(observer: Observer): void {
+  register(observer: Observer, listener?: CellListener): void {
     this.unregister(observer.id)
+    if (listener !== undefined) this.#listeners.set(observer.id, listener)
     this.#index.add(observer.range, observer)
     this.#byId.set(observer.id, observer)
     this.#byName.set(observer.name, observer)
@@ -73,6 +75,7 @@ export class Observed {
     if (observer === undefined) return
     this.#index.remove(observer.range, observer)
     this.#byId.delete(id)
+    this.#listeners.delete(id)
     if (this.#byName.get(observer.name) === observer) this.#byName.delete(observer.name)
   }
 
@@ -97,21 +100,21 @@ export class Observed {
     return this.#byId.get(id)
   }
 
-  /** There is one listener at most. */
-  listen(listener: CellListener): void {
-    this.#listener = listener
+  /** @param listener told when the database was opened again after a failed write: only the disk knows which entries stand. Must not throw. */
+  onReload(listener: () => void): void {
+    this.#onReload = listener
   }
 
   handedOut(id: Timestamp, key: Uint8Array): HandedOut {
-    return this.#listener?.handedOut(id, key) ?? { fence: 0, hasFailure: true }
+    return this.#listeners.get(id)?.handedOut(key) ?? { fence: 0, hasFailure: true }
   }
 
-  conflicted(id: Timestamp, key: Uint8Array): void {
-    this.#listener?.conflicted(id, key)
+  conflicted(id: Timestamp): void {
+    this.#listeners.get(id)?.conflicted()
   }
 
   reloaded(): void {
-    this.#listener?.reloaded()
+    this.#onReload()
   }
 
   /** False for most writes of keys that nobody observes, at the price of a look-up per key. */
@@ -169,16 +172,17 @@ export class Observed {
 
   /** To be called when the effects are on disk, before the latches of their rows are released. */
   *tell(effects: readonly CellEffect[]): Generator<void, void, void> {
-    if (this.#listener === undefined) return
+    if (this.#listeners.size === 0) return
     let count = 0
     for (const { id, change, acknowledged } of effects) {
       if (++count % SLICE_ITEMS === 0) yield
+      const listener = this.#listeners.get(id)
       const { key, entry, failure } = change
-      if (acknowledged !== undefined) this.#listener.acknowledged(id, key, acknowledged.entry)
-      else if (entry && failure === null) this.#listener.retried(id, key, entry)
-      else if (entry) this.#listener.marked(id, key, entry)
-      else if (failure === null) this.#listener.skipped(id, key)
-      else if (failure && failure.parkedTs > 0) this.#listener.parked(id, key, failure)
+      if (acknowledged !== undefined) listener?.acknowledged(key, acknowledged.entry)
+      else if (entry && failure === null) listener?.retried(key, entry)
+      else if (entry) listener?.marked(key, entry)
+      else if (failure === null) listener?.skipped(key)
+      else if (failure && failure.parkedTs > 0) listener?.parkedNow(key, failure)
     }
   }
 }

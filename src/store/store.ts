@@ -11,14 +11,14 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
-import type { Cells } from './cells.js'
 import type { ChangeLog, KeyWatcher } from './change-log.js'
 import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
+import type { HintedCells } from './hinted-cells.js'
+import type { MarkedCells } from './marked-cells.js'
 import type { Observed } from './observed.js'
 import type { Pace } from './pace.js'
-import type { SharedCells } from './shared-cells.js'
 import type { SystemRecords } from './system-records.js'
 import type { TimeSource } from './time-source.js'
 
@@ -244,7 +244,7 @@ export interface Store extends PercolatorApi {
   /** The registered observers. */
   readonly observed: Observed
   /** What they have to run. */
-  readonly cells: Cells | SharedCells
+  readonly cells: MarkedCells | HintedCells
 
   /** Tells where transactions have moved consumers. */
   readonly consumers: Pick<ConsumerMoves, 'listen'>
@@ -267,7 +267,7 @@ export interface Store extends PercolatorApi {
 
 /** A store that one process has to itself lacks nothing. */
 export interface CompleteStore extends Store {
-  readonly cells: Cells
+  readonly cells: MarkedCells
   readonly locks: StandingLocks
   readonly files: StoreFiles
   readonly log: ChangeLog

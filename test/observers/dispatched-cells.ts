@@ -1,6 +1,6 @@
 import fc from 'fast-check'
-import { CellBudget } from '../../src/observers/cell-budget.js'
-import { type Claim, Dispatcher, type KnownFailure } from '../../src/observers/dispatcher.js'
+import { CellBudget } from '../../src/observers/marks/cell-budget.js'
+import { type Claim, Dispatcher, type KnownFailure } from '../../src/observers/marks/dispatcher.js'
 import type { Entry } from '../../src/observers/rules/cell.js'
 
 const KEYS = [...'abcdef']

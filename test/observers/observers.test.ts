@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import type { CellListener } from '../../src/store/cells.js'
 import { codeOf, failureOf, prewriteOf, TestClock, testStores, text, utf8 } from '../store/support.js'
 import { keysOf, openObservers, prefix, putNow, runNow } from './support.js'
 
@@ -179,15 +178,17 @@ describe('an observer', () => {
     await before.close()
 
     // The mark is told between the read of the cell and its reader, who learns of both in one turn.
-    const { listen } = store.observed
+    const { register } = store.observed
     const { read } = store.cells
     let late: (() => void) | undefined
     let isFirst = true
-    store.observed.listen = (listener) => {
-      const marked: CellListener['marked'] = (...mark) => {
-        late = () => listener.marked(...mark)
-      }
-      listen.call(store.observed, Object.setPrototypeOf({ marked }, listener))
+    store.observed.register = (observer, listener) => {
+      const tell = listener?.marked
+      if (listener !== undefined)
+        listener.marked = (...mark) => {
+          late = () => tell?.apply(listener, mark)
+        }
+      register.call(store.observed, observer, listener)
     }
     store.cells.read = async (...asked) => {
       const cells = await read.apply(store.cells, asked)

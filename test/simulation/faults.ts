@@ -40,7 +40,7 @@ export interface Profile {
   readonly servers: number
   /** Of several servers: a second of what they wait for before they collect. */
   readonly safePointSecondMs: number
-  /** The same: see `SharedCells.registeringMs`. */
+  /** The same: see `HintedCells.registeringMs`. */
   readonly registeringMs: number
   readonly durability: 'sync' | 'async'
   readonly coordinators: number

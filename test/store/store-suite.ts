@@ -1,6 +1,5 @@
 import { describe, expect } from 'vitest'
 import { answerCases } from './suite/answers.js'
-import { cellCases } from './suite/cells.js'
 import { changeHistoryCases } from './suite/change-histories.js'
 import { changeCases } from './suite/changes.js'
 import { collectionCases } from './suite/collection.js'
@@ -9,8 +8,10 @@ import { Contract, type StoreKind } from './suite/contract.js'
 import { exclusiveCases } from './suite/exclusive.js'
 import { expiredVersionCases } from './suite/expired-versions.js'
 import { expiryCases } from './suite/expiry.js'
+import { hintedCellCases } from './suite/hinted-cells.js'
 import { inspectionCases } from './suite/inspection.js'
 import { lockCases } from './suite/locks.js'
+import { markedCellCases } from './suite/marked-cells.js'
 import { pessimisticCases } from './suite/pessimistic.js'
 import { reachCases } from './suite/reach.js'
 import { readCases } from './suite/reads.js'
@@ -18,7 +19,6 @@ import { recordCases } from './suite/records.js'
 import { restartCases } from './suite/restarts.js'
 import { restoreCases } from './suite/restore.js'
 import { scanCases } from './suite/scans.js'
-import { sharedCellCases } from './suite/shared-cells.js'
 import { timestampCases } from './suite/timestamps.js'
 import { transactionCases } from './suite/transactions.js'
 import { validationCases } from './suite/validation.js'
@@ -35,8 +35,8 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   expiry: expiryCases,
   timestamps: timestampCases,
   'records of the server': recordCases,
-  'cells of observers': (contract) => cellCases(contract.all('changes')),
-  'cells of observers that several servers share': (contract) => sharedCellCases(contract.all('sharedCells')),
+  'cells of observers': (contract) => markedCellCases(contract.all('changes')),
+  'cells of observers that several servers share': (contract) => hintedCellCases(contract.all('sharedCells')),
   changes: (contract) => changeCases(contract.all('changes')),
   'changes in random histories': (contract) => changeHistoryCases(contract.all('changes')),
   'consumers of changes': (contract) => consumerCases(contract.all('changes')),

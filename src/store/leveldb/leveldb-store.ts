@@ -7,11 +7,11 @@ import { AnswerBudget } from '../answer-budget.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
-import type { Cells } from '../cells.js'
 import type { ChangeLog } from '../change-log.js'
 import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
+import type { MarkedCells } from '../marked-cells.js'
 import type { Observed } from '../observed.js'
 import { oldestStartTs } from '../oldest-lock.js'
 import { Restoration } from '../restoration.js'
@@ -230,7 +230,7 @@ class LevelDbStore implements CompleteStore {
   readonly log: ChangeLog
   readonly system: Store['system']
   readonly observed: Observed
-  readonly cells: Cells
+  readonly cells: MarkedCells
   readonly consumers: ConsumerMoves
   readonly leases: HeldLeases
   readonly answers: AnswerBudget

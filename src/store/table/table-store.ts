@@ -12,10 +12,10 @@ import { WriteCalls } from '../calls/write-calls.js'
 import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import { HeldLeases } from '../held-leases.js'
+import type { HintedCells } from '../hinted-cells.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
 import { Restoration } from '../restoration.js'
-import type { SharedCells } from '../shared-cells.js'
 import type { Store, StoreFigures, Traits, Upkeep } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import type { TimeSource } from '../time-source.js'
@@ -79,7 +79,7 @@ export interface TableStoreOptions {
   readonly settledMs?: number | undefined
   /** Default: one that looks when it is asked. */
   readonly restores?: RestoreWatch | undefined
-  /** The same for all processes on the table. Default 4000: see `SharedCells.registeringMs`. */
+  /** The same for all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
   readonly registeringMs?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
@@ -101,7 +101,7 @@ export class TableStore implements Store {
   readonly isWrittenAhead = false
   readonly observed = new Observed()
   readonly leases = new HeldLeases()
-  readonly cells: SharedCells
+  readonly cells: HintedCells
   readonly consumers = new ConsumerMoves()
   readonly system: SystemRecords
   readonly answers: AnswerBudget

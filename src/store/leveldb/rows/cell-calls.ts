@@ -4,7 +4,7 @@ import { decodeAck, decodeEntry, decodeFailure, decodeUncovered } from '../../..
 import type { ExpiryChange } from '../../../percolator/change.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../../cell-names.js'
-import type { CellDecision, CellPage, Cells } from '../../cells.js'
+import type { CellDecision, CellPage, MarkedCells } from '../../marked-cells.js'
 import { type CellEffect, markedChange } from '../../observed.js'
 import type { Pace } from '../../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../../system-records.js'
@@ -18,7 +18,7 @@ const EXPIRED_AT_A_TIME = 512
 const SWEPT_AT_A_TIME = 512
 
 /** The cells of a store, by its system records. */
-export class CellCalls implements Cells {
+export class CellCalls implements MarkedCells {
   readonly isShared = false
   readonly #rows: RowStore
   readonly #system: SystemRecords

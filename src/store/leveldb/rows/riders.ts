@@ -192,8 +192,7 @@ export class LevelDbRiders implements PrewriteRiders {
 
   countConflict(error: unknown): void {
     if (!isKvError(error, 'write_conflict')) return
-    const keys = new Map(this.#acks.map(({ rider, observer }) => [observer.id, rider.key]))
-    for (const [id, key] of keys) this.#rows.observed.conflicted(id, key)
+    for (const id of new Set(this.#acks.map(({ observer }) => observer.id))) this.#rows.observed.conflicted(id)
   }
 
   decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision {
@@ -213,7 +212,7 @@ export class LevelDbRiders implements PrewriteRiders {
       const outcome = acknowledge({ rider, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {
         if (outcome.error.code !== 'write_conflict') throw outcome.error
-        observed.conflicted(id, key)
+        observed.conflicted(id)
         throw withEntries([outcome.error])
       }
       if (outcome.kind === 'repeat') {

@@ -1,5 +1,5 @@
 import { printKey } from '../../../errors/print-key.js'
-import { decodeClaim, decodeHint } from '../../../observers/rules/codec/shared-cell.js'
+import { decodeClaim, decodeHint } from '../../../observers/rules/codec/hinted-cell.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import type { SystemName } from '../../system-records.js'

@@ -10,17 +10,17 @@ import {
   notifiedCell,
   notifiedPrefix,
 } from '../../../observers/rules/codec/cell-key.js'
-import { decodeClaim, decodeHint, encodeClaim } from '../../../observers/rules/codec/shared-cell.js'
+import { decodeClaim, decodeHint, encodeClaim } from '../../../observers/rules/codec/hinted-cell.js'
+import type { FoundCell, Hint, HintedCell, NotifiedRow, StoredClaim } from '../../../observers/rules/hinted-cell.js'
 import type { RegisteredObserver } from '../../../observers/rules/observer.js'
-import type { Hint, HintedCell, NotifiedRow, SharedCell, SharedClaim } from '../../../observers/rules/shared-cell.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { type CellKind, cellEnd, cellName, cellPrefix, keyOfCell } from '../../cell-names.js'
-import type { CellPage } from '../../cells.js'
+import type { HintedCells } from '../../hinted-cells.js'
+import type { CellPage } from '../../marked-cells.js'
 import type { Observed } from '../../observed.js'
 import type { Pace } from '../../pace.js'
-import type { SharedCells } from '../../shared-cells.js'
 import { certainChange } from '../layout/certain-change.js'
 import { atOrBelow, CLAIM, decodeCells, LOCK_COLUMN, NO_CELLS, RECORD, type RowCells } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
@@ -40,7 +40,7 @@ const SWEPT_AT_A_TIME = 256
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
 /** The cells of observers: docs and layout are in README.md. */
-export class CellRows implements SharedCells {
+export class CellRows implements HintedCells {
   readonly isShared = true
   readonly #table: Table
   readonly #source: TimestampSource
@@ -72,7 +72,7 @@ export class CellRows implements SharedCells {
 
   // ---- Reads
 
-  async hinted(id: Timestamp, page: CellPage): Promise<HintedCell[]> {
+  async hinted(id: Timestamp, page: CellPage): Promise<FoundCell[]> {
     return (await this.#page('notify', id, page)).map(({ key, cells }) => ({
       key: keyOfCell('notify', systemNameOf(key)),
       ...hintAndClaim(cells),
@@ -91,14 +91,14 @@ export class CellRows implements SharedCells {
     return this.#table.rows({ ranges: [{ start, end: rowKeyOfSystem(cellEnd(kind, id)) }], columns: RECORDS, limit })
   }
 
-  async look(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<SharedCell[]> {
-    const cells: SharedCell[] = []
+  async look(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<HintedCell[]> {
+    const cells: HintedCell[] = []
     for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME)
       cells.push(...(await this.#lookAtSome(id, keys.slice(from, from + CELLS_AT_A_TIME), ts)))
     return cells
   }
 
-  async #lookAtSome(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<SharedCell[]> {
+  async #lookAtSome(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<HintedCell[]> {
     const columns: readonly ColumnRange[] = [...RECORDS, LOCK_COLUMN, { family: 'w', limit: 1 }, atOrBelow('w', ts)]
     const named = keys.map((key) => ({
       key,
@@ -147,9 +147,9 @@ export class CellRows implements SharedCells {
 
   async claim(
     id: Timestamp,
-    { key, claim: before }: Pick<HintedCell, 'key' | 'claim'>,
-    claim: SharedClaim | undefined,
-  ): Promise<SharedClaim | 'free' | undefined> {
+    { key, claim: before }: Pick<FoundCell, 'key' | 'claim'>,
+    claim: StoredClaim | undefined,
+  ): Promise<StoredClaim | 'free' | undefined> {
     const value = claim && encodeClaim(claim, this.#revisions.next())
     const isDone = await this.#change(
       rowKeyOfSystem(cellName('notify', id, key)),
@@ -160,7 +160,7 @@ export class CellRows implements SharedCells {
     return claim === undefined ? 'free' : { ...claim, value }
   }
 
-  async forget(id: Timestamp, { key, hint, claim }: HintedCell): Promise<void> {
+  async forget(id: Timestamp, { key, hint, claim }: FoundCell): Promise<void> {
     const read = hint?.value ?? claim?.value
     if (read === undefined) return
     const qualifier = hint === undefined ? CLAIM : RECORD
@@ -176,7 +176,7 @@ export class CellRows implements SharedCells {
   /** On a condition, or a copy that lands late would replace a parked failure, whose cell has no hint. */
   replaceFailure(
     id: Timestamp,
-    { key, failure: before }: Pick<SharedCell, 'key' | 'failure'>,
+    { key, failure: before }: Pick<HintedCell, 'key' | 'failure'>,
     failure: Failure | undefined,
   ): Promise<boolean> {
     const column = { family: 'o', qualifier: RECORD } as const
@@ -259,9 +259,9 @@ export class CellRows implements SharedCells {
   }
 }
 
-function hintAndClaim(cells: readonly Cell[]): Pick<HintedCell, 'hint' | 'claim'> {
+function hintAndClaim(cells: readonly Cell[]): Pick<FoundCell, 'hint' | 'claim'> {
   let hint: Hint | undefined
-  let claim: SharedClaim | undefined
+  let claim: StoredClaim | undefined
   for (const { family, qualifier, value } of cells)
     if (family !== 'o') continue
     else if (qualifier.equals(RECORD)) hint = decodeHint(value)

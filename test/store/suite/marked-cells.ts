@@ -16,7 +16,7 @@ interface Told {
 const OBSERVER = { name: 'words', range: { start: utf8('doc/'), end: utf8('doc0') }, maxDepth: 64 }
 
 /** Commits mark cells, acknowledgements clean them, and each does so in the batch of its transaction. */
-export function cellCases({ open, test }: Contract): void {
+export function markedCellCases({ open, test }: Contract): void {
   async function observed() {
     const store = await open()
     const id = await store.tso(1)
@@ -269,20 +269,22 @@ export function cellCases({ open, test }: Contract): void {
   })
 
   test('the listener is told of what is on disk, in order, and asked for the newest fence', async () => {
-    const { store } = await observed()
+    const { store, id } = await observed()
     const told: Told = { marked: [], acknowledged: [] }
     let fence = 0
     let conflicts = 0
-    store.observed.listen({
-      handedOut: () => ({ fence, hasFailure: false }),
-      marked: (_, key, { kind }) => told.marked.push(`${text(key)} ${kind}`),
-      retried: () => {},
-      skipped: () => {},
-      parked: () => {},
-      acknowledged: (_, key, entry) => told.acknowledged.push(`${text(key)} ${entry?.kind}`),
-      conflicted: () => conflicts++,
-      reloaded: () => {},
-    })
+    store.observed.register(
+      { ...OBSERVER, id },
+      {
+        handedOut: () => ({ fence, hasFailure: false }),
+        marked: (key, { kind }) => told.marked.push(`${text(key)} ${kind}`),
+        retried: () => {},
+        skipped: () => {},
+        parkedNow: () => {},
+        acknowledged: (key, entry) => told.acknowledged.push(`${text(key)} ${entry?.kind}`),
+        conflicted: () => conflicts++,
+      },
+    )
     await commitNow(store, [put('doc/1'), del('doc/2')])
     const old = await store.tso(1)
     fence = await store.tso(1)
@@ -301,16 +303,18 @@ export function cellCases({ open, test }: Contract): void {
     const changeTs = await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     let entry: Entry = { changeTs, kind: 'put', depth: 0 }
-    store.observed.listen({
-      handedOut: () => ({ fence, hasFailure: false, entry }),
-      marked: () => {},
-      retried: () => {},
-      skipped: () => {},
-      parked: () => {},
-      acknowledged: () => {},
-      conflicted: () => {},
-      reloaded: () => {},
-    })
+    store.observed.register(
+      { ...OBSERVER, id },
+      {
+        handedOut: () => ({ fence, hasFailure: false, entry }),
+        marked: () => {},
+        retried: () => {},
+        skipped: () => {},
+        parkedNow: () => {},
+        acknowledged: () => {},
+        conflicted: () => {},
+      },
+    )
     // Its snapshot is older than the run that committed.
     const riders = ack(fence, 'doc/1', { seesFence: false })
     entry = { changeTs: first, kind: 'put', depth: 0 }

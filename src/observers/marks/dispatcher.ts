@@ -1,9 +1,9 @@
-import { MinHeap, type Ranked } from '../bytes/min-heap.js'
-import type { HandedOut } from '../store/cells.js'
-import type { Timestamp } from '../timestamp.js'
+import { MinHeap, type Ranked } from '../../bytes/min-heap.js'
+import type { HandedOut } from '../../store/marked-cells.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { Entry } from '../rules/cell.js'
 import type { CellBudget } from './cell-budget.js'
 import { Cursor } from './cursor.js'
-import type { Entry } from './rules/cell.js'
 
 export interface DispatcherSizes {
   /** Ready cells that wait in memory, in order of their marks. The cursor finds the others. */

@@ -22,7 +22,7 @@ export interface Hint {
 }
 
 /** Who has the cell, or since when it has been left alone. */
-export interface SharedClaim {
+export interface StoredClaim {
   /** No two are equal. Absent before it is written. */
   readonly value?: Uint8Array | undefined
   /** 0: nobody has it, and it is delayed. */
@@ -40,7 +40,7 @@ export interface NotifiedRow {
 }
 
 /** What stands in the rows of one cell, which were read one by one. */
-export interface SharedCell {
+export interface HintedCell {
   readonly key: Uint8Array
   /** Of the observed row. */
   readonly lock: Lock | undefined
@@ -54,12 +54,12 @@ export interface SharedCell {
   readonly ackLock: Lock | undefined
   readonly notified: readonly NotifiedRow[]
   readonly hint: Hint | undefined
-  readonly claim: SharedClaim | undefined
+  readonly claim: StoredClaim | undefined
   readonly failure: Failure | undefined
 }
 
 /** A cell that a walk has found, before anything else was read of it. */
-export type HintedCell = Pick<SharedCell, 'key' | 'hint' | 'claim'>
+export type FoundCell = Pick<HintedCell, 'key' | 'hint' | 'claim'>
 
 /**
  * The newest change at or below `at` that no run has covered. A Put or Delete of a run that acknowledges the cell is not told to it;
@@ -68,7 +68,7 @@ export type HintedCell = Pick<SharedCell, 'key' | 'hint' | 'claim'>
  * @param now for expiries.
  */
 export function uncovered(
-  cell: SharedCell,
+  cell: HintedCell,
   { sinceTs }: Pick<RegisteredObserver, 'sinceTs'>,
   at: Timestamp,
   now: Timestamp = at,
@@ -96,7 +96,7 @@ export function uncovered(
 }
 
 /** Locks that have to end before it is known what changed at or below `seen`, and, at `startTs`, who has acknowledged it. */
-export function locksBelow(cell: SharedCell, seen: Timestamp, startTs: Timestamp): LockInfo[] {
+export function locksBelow(cell: HintedCell, seen: Timestamp, startTs: Timestamp): LockInfo[] {
   const found: LockInfo[] = []
   const add = (key: Uint8Array, lock: Lock | undefined, ts: Timestamp): void => {
     if (lock !== undefined && lock.startTs !== startTs && blocksRead(lock, key, ts)) found.push(lockInfo(key, lock))
@@ -108,13 +108,13 @@ export function locksBelow(cell: SharedCell, seen: Timestamp, startTs: Timestamp
 }
 
 /** No change is about to commit. A pessimistic lock is none: whoever turns it into one does so after the look. */
-export function isStill({ lock, notified }: SharedCell): boolean {
+export function isStill({ lock, notified }: HintedCell): boolean {
   const isChanging = (one: Lock | undefined): boolean => one?.type === 'put' || one?.type === 'delete'
   return !isChanging(lock) && !notified.some((row) => isChanging(row.lock))
 }
 
 /** When the newest version expires, if that lies ahead. */
-export function expiresAt({ newest }: SharedCell, now: Timestamp): Timestamp | undefined {
+export function expiresAt({ newest }: HintedCell, now: Timestamp): Timestamp | undefined {
   if (newest === undefined || newest.expireTs === 0) return undefined
   const at = expiryTs(newest)
   return at > now ? at : undefined

@@ -1,7 +1,7 @@
-import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
-import type { Entry } from './rules/cell.js'
-import type { RegisteredObserver } from './rules/observer.js'
-import { isStill, type SharedCell, uncovered } from './rules/shared-cell.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import type { Entry } from '../rules/cell.js'
+import { type HintedCell, isStill, uncovered } from '../rules/hinted-cell.js'
+import type { RegisteredObserver } from '../rules/observer.js'
 
 /** What to do with a hinted cell. */
 export type Step =
@@ -20,7 +20,7 @@ const WAIT: Step = { kind: 'wait' }
  * @param cell looked at, at `ts`, after its hint had been read.
  * @param fence of the claim, at or below `ts`.
  */
-export function nextStep(cell: SharedCell, observer: RegisteredObserver, fence: Timestamp, ts: Timestamp): Step {
+export function nextStep(cell: HintedCell, observer: RegisteredObserver, fence: Timestamp, ts: Timestamp): Step {
   const { claim, failure, ack } = cell
   const nowMs = physicalMs(ts)
   const isOver = claim !== undefined && claim.fence !== 0 && claim.fence < (ack?.commitTs ?? 0)
@@ -39,11 +39,11 @@ export function nextStep(cell: SharedCell, observer: RegisteredObserver, fence: 
 }
 
 /** Whether the cell has not changed since it was parked. */
-export function isParkedCell(cell: SharedCell, observer: RegisteredObserver, now: Timestamp): boolean {
+export function isParkedCell(cell: HintedCell, observer: RegisteredObserver, now: Timestamp): boolean {
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, now)
   return newest !== undefined && isParkedAt(cell, newest)
 }
 
-function isParkedAt({ failure }: SharedCell, { changeTs }: Entry): boolean {
+function isParkedAt({ failure }: HintedCell, { changeTs }: Entry): boolean {
   return failure !== undefined && failure.parkedTs > 0 && changeTs <= failure.changeTs
 }

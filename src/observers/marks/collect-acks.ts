@@ -1,6 +1,6 @@
-import type { Cells } from '../store/cells.js'
-import type { Pace } from '../store/pace.js'
-import type { Timestamp } from '../timestamp.js'
+import type { MarkedCells } from '../../store/marked-cells.js'
+import type { Pace } from '../../store/pace.js'
+import type { Timestamp } from '../../timestamp.js'
 
 const KEYS_AT_A_TIME = 256
 
@@ -9,7 +9,12 @@ const KEYS_AT_A_TIME = 256
  * those commits, and the safe point refuses these.
  * @returns false when some are left, because they are newer or the pace has ended the work.
  */
-export async function collectAcks(cells: Cells, id: Timestamp, safePoint: Timestamp, pace?: Pace): Promise<boolean> {
+export async function collectAcks(
+  cells: MarkedCells,
+  id: Timestamp,
+  safePoint: Timestamp,
+  pace?: Pace,
+): Promise<boolean> {
   let isEmpty = true
   for (let after: Uint8Array | undefined; !pace?.signal?.aborted; ) {
     const begin = performance.now()

@@ -3,7 +3,7 @@ import type { Database } from '../../../src/database/database.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
 import { ackKey, encodeAckTs } from '../../../src/observers/rules/codec/cell-key.js'
 import type { Notification, Registration } from '../../../src/observers/rules/observers-api.js'
-import type { SharedCells } from '../../../src/store/shared-cells.js'
+import type { HintedCells } from '../../../src/store/hinted-cells.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
 import { prewriteOf, put, text, utf8 } from '../support.js'
@@ -53,7 +53,7 @@ async function ack(database: Database, ...claims: readonly Notification[]): Prom
   return answer.commitTs ?? 0
 }
 
-const cellsOf = ({ store: { cells } }: Database): SharedCells => (cells.isShared ? cells : expect.fail())
+const cellsOf = ({ store: { cells } }: Database): HintedCells => (cells.isShared ? cells : expect.fail())
 
 const keysOf = (claims: readonly Notification[]): string[] => claims.map(({ key }) => text(key))
 

@@ -1,39 +1,39 @@
-import { keyText } from '../bytes/key-text.js'
-import { inParts } from '../coordinator/in-parts.js'
-import { KvError } from '../errors/kv-error.js'
-import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
-import { onAbort } from '../event-loop/on-abort.js'
-import { blocksRead } from '../percolator/actions/get.js'
-import type { PrewriteMutation } from '../percolator/api.js'
-import { isExpired } from '../percolator/lock.js'
-import { lockInfo } from '../percolator/lock-info.js'
-import { isVisible } from '../percolator/write.js'
-import type { SharedCells } from '../store/shared-cells.js'
-import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
-import { Backfill, type BackfillSources, type BackfillStep } from './backfill.js'
-import { pagesOf } from './cell-pages.js'
-import type { ClaimOrder } from './claim-order.js'
-import { withValues } from './claimed-values.js'
-import type { ActiveObserver, ObserverCounts } from './dirty-keys.js'
-import { failedRun } from './failed-run.js'
-import { randomPlace } from './random-place.js'
-import { registeredOf, type StoredObserver } from './registration.js'
-import type { Failure, MarkKind } from './rules/cell.js'
-import { encodeAckTs } from './rules/codec/cell-key.js'
-import type { RegisteredObserver } from './rules/observer.js'
-import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
+import { keyText } from '../../bytes/key-text.js'
+import { inParts } from '../../coordinator/in-parts.js'
+import { KvError } from '../../errors/kv-error.js'
+import { type LateSignal, signalOf } from '../../event-loop/late-signal.js'
+import { onAbort } from '../../event-loop/on-abort.js'
+import { blocksRead } from '../../percolator/actions/get.js'
+import type { PrewriteMutation } from '../../percolator/api.js'
+import { isExpired } from '../../percolator/lock.js'
+import { lockInfo } from '../../percolator/lock-info.js'
+import { isVisible } from '../../percolator/write.js'
+import type { HintedCells } from '../../store/hinted-cells.js'
+import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import { Backfill, type BackfillSources, type BackfillStep } from '../backfill.js'
+import { pagesOf } from '../cell-pages.js'
+import type { ClaimOrder } from '../claim-order.js'
+import { withValues } from '../claimed-values.js'
+import type { ActiveObserver, ObserverCounts } from '../dirty-keys.js'
+import { failedRun } from '../failed-run.js'
+import { randomPlace } from '../random-place.js'
+import { registeredOf, type StoredObserver } from '../registration.js'
+import type { Failure, MarkKind } from '../rules/cell.js'
+import { encodeAckTs } from '../rules/codec/cell-key.js'
 import {
+  type FoundCell,
   type HintedCell,
   isStill,
   locksBelow,
-  type SharedCell,
-  type SharedClaim,
+  type StoredClaim,
   uncovered,
-} from './rules/shared-cell.js'
-import { forgetClean, unpark } from './shared-cleaning.js'
-import { notification } from './shared-riders.js'
-import { isParkedCell, nextStep } from './shared-step.js'
-import { Workers } from './workers.js'
+} from '../rules/hinted-cell.js'
+import type { RegisteredObserver } from '../rules/observer.js'
+import type { ClaimName, Notification, ObserverState, Release } from '../rules/observers-api.js'
+import { Workers } from '../workers.js'
+import { forgetClean, unpark } from './cleaning.js'
+import { isParkedCell, nextStep } from './next-step.js'
+import { notification } from './rider-rows.js'
 
 /** Hints that a walk reads at a time. */
 const PAGE = 512
@@ -63,7 +63,7 @@ const FRESH_MS = 10_000
 const COUNTED_MAX = 100_000
 
 export interface HintedObserverSources extends BackfillSources {
-  readonly cells: SharedCells
+  readonly cells: HintedCells
   /** Commits a transaction of one row. */
   readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
   /** What is notified below `sinceTs` would not count. */
@@ -72,7 +72,7 @@ export interface HintedObserverSources extends BackfillSources {
 
 interface Claimed {
   readonly notification: Notification
-  readonly cell: SharedCell
+  readonly cell: HintedCell
 }
 
 const NOTHING = { pending: 0, claimed: 0, delayed: 0, parked: 0, oldest: 0 }
@@ -88,7 +88,7 @@ export class HintedObserver implements ActiveObserver {
   #stored: StoredObserver
   #observer: RegisteredObserver
   /** Hinted cells that nobody seemed to have, in random order. */
-  #pool: HintedCell[] = []
+  #pool: FoundCell[] = []
   /** Cells in hand. */
   readonly #busy = new Set<string>()
   /** Until when cells are left alone. */
@@ -220,8 +220,8 @@ export class HintedObserver implements ActiveObserver {
     return taken
   }
 
-  #draw(count: number): HintedCell[] {
-    const some: HintedCell[] = []
+  #draw(count: number): FoundCell[] {
+    const some: FoundCell[] = []
     while (some.length < count) {
       const cell = this.#pool.pop()
       if (cell === undefined) break
@@ -277,7 +277,7 @@ export class HintedObserver implements ActiveObserver {
     await cells.hintDue(this.id, store.time.clock())
   }
 
-  #isFree({ key, claim }: HintedCell, nowMs: number): boolean {
+  #isFree({ key, claim }: FoundCell, nowMs: number): boolean {
     const text = keyText(key)
     if (this.#busy.has(text)) return false
     const isClaimed = claim !== undefined && claim.untilMs > nowMs
@@ -290,7 +290,7 @@ export class HintedObserver implements ActiveObserver {
     return true
   }
 
-  async #handOut(order: ClaimOrder, hinted: readonly HintedCell[]): Promise<Notification[]> {
+  async #handOut(order: ClaimOrder, hinted: readonly FoundCell[]): Promise<Notification[]> {
     try {
       return await this.#claimOf(order, hinted)
     } finally {
@@ -298,7 +298,7 @@ export class HintedObserver implements ActiveObserver {
     }
   }
 
-  async #claimOf(order: ClaimOrder, hinted: readonly HintedCell[]): Promise<Notification[]> {
+  async #claimOf(order: ClaimOrder, hinted: readonly FoundCell[]): Promise<Notification[]> {
     const { store, cells } = this.#sources
     const last = await store.tso(hinted.length)
     const looks = await cells.look(
@@ -310,7 +310,7 @@ export class HintedObserver implements ActiveObserver {
     const settled = await Promise.allSettled(
       looks.map(async (cell, i) => {
         const fence = last - hinted.length + 1 + i
-        const one = await this.#step(order, hinted[i] as HintedCell, cell, fence, last)
+        const one = await this.#step(order, hinted[i] as FoundCell, cell, fence, last)
         if (one === 'wait') this.#rest(cell.key)
         else if (one !== undefined) claimed.push(one)
       }),
@@ -330,8 +330,8 @@ export class HintedObserver implements ActiveObserver {
   /** @returns a notification when the cell was claimed. */
   async #step(
     order: ClaimOrder,
-    hinted: HintedCell,
-    cell: SharedCell,
+    hinted: FoundCell,
+    cell: HintedCell,
     fence: Timestamp,
     ts: Timestamp,
   ): Promise<Claimed | 'wait' | undefined> {
@@ -353,8 +353,8 @@ export class HintedObserver implements ActiveObserver {
 
   async #stepOn(
     order: ClaimOrder,
-    hinted: HintedCell,
-    cell: SharedCell,
+    hinted: FoundCell,
+    cell: HintedCell,
     fence: Timestamp,
     ts: Timestamp,
   ): Promise<Claimed | 'wait' | undefined> {
@@ -378,7 +378,7 @@ export class HintedObserver implements ActiveObserver {
       }
       case 'claim': {
         const { worker, leaseMs } = order
-        const claim: SharedClaim = { fence, untilMs: physicalMs(ts) + leaseMs, worker, leaseMs }
+        const claim: StoredClaim = { fence, untilMs: physicalMs(ts) + leaseMs, worker, leaseMs }
         if ((await cells.claim(this.id, cell, claim)) === undefined) return 'wait'
         const { key } = cell
         const { changeTs: commitTs, kind } = step.entry
@@ -389,8 +389,8 @@ export class HintedObserver implements ActiveObserver {
 
   /** @returns whether the cell is parked now; undefined: somebody else has changed the claim. */
   async #fail(
-    hinted: HintedCell,
-    cell: SharedCell,
+    hinted: FoundCell,
+    cell: HintedCell,
     run: { readonly error: string; readonly retryAfterMs?: number | undefined },
     ts: Timestamp,
   ): Promise<boolean | undefined> {
@@ -401,7 +401,7 @@ export class HintedObserver implements ActiveObserver {
     const context = { options: this.#stored.options, nowMs, ts, random: random() }
     const failed = failedRun({ key, entry, ack: undefined, failure: before }, run, context)
     const untilMs = failed === undefined ? nowMs : Math.max(nowMs, failed.failure.notBeforeMs)
-    const left: SharedClaim = { fence: 0, untilMs, worker: '', leaseMs: 0 }
+    const left: StoredClaim = { fence: 0, untilMs, worker: '', leaseMs: 0 }
     if ((await cells.claim(this.id, { key, claim }, left)) === undefined) return undefined
     if (failed === undefined) return false
     if (!(await cells.replaceFailure(this.id, cell, failed.failure))) return false
@@ -476,8 +476,8 @@ export class HintedObserver implements ActiveObserver {
     claims: readonly C[],
     change: (one: {
       readonly name: C
-      readonly hinted: HintedCell
-      readonly cell: SharedCell
+      readonly hinted: FoundCell
+      readonly cell: HintedCell
       readonly ts: Timestamp
     }) => Promise<boolean>,
   ): Promise<void> {
@@ -491,7 +491,7 @@ export class HintedObserver implements ActiveObserver {
         const hinted = await cells.look(this.id, keys, ts)
         const looks = await cells.look(this.id, keys, ts)
         const done = await Promise.all(
-          left.map((name, i) => change({ name, hinted: hinted[i] as SharedCell, cell: looks[i] as SharedCell, ts })),
+          left.map((name, i) => change({ name, hinted: hinted[i] as HintedCell, cell: looks[i] as HintedCell, ts })),
         )
         left = left.filter((_, i) => !done[i])
       }
@@ -587,7 +587,7 @@ export class HintedObserver implements ActiveObserver {
   }
 
   retry(keys: readonly Uint8Array[]): Promise<number> {
-    const change = (cell: SharedCell): Promise<void> =>
+    const change = (cell: HintedCell): Promise<void> =>
       unpark(this.#sources.cells, this.id, cell, { commitTs: cell.failure?.changeTs ?? 0, depth: 0 })
     return this.#eachParked(keys, change, true)
   }
@@ -605,7 +605,7 @@ export class HintedObserver implements ActiveObserver {
   /** @returns the number of cells that were parked. */
   async #eachParked(
     keys: readonly Uint8Array[],
-    change: (cell: SharedCell) => Promise<void>,
+    change: (cell: HintedCell) => Promise<void>,
     orCovered = false,
   ): Promise<number> {
     let count = 0
@@ -619,10 +619,10 @@ export class HintedObserver implements ActiveObserver {
   }
 
   /** @returns those of the keys that are parked. @param orCovered also those that a run has covered, whose failure was written late. */
-  async #parkedOf(keys: readonly Uint8Array[], orCovered = false): Promise<SharedCell[]> {
+  async #parkedOf(keys: readonly Uint8Array[], orCovered = false): Promise<HintedCell[]> {
     const { cells, store } = this.#sources
     const now = store.time.clock()
-    const isMeant = (cell: SharedCell): boolean =>
+    const isMeant = (cell: HintedCell): boolean =>
       isParkedCell(cell, this.#observer, now) ||
       (orCovered && cell.failure !== undefined && uncovered(cell, this.#observer, TIMESTAMP_MAX, now) === undefined)
     return (await cells.look(this.id, keys, now)).filter(isMeant)

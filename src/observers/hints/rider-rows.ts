@@ -1,15 +1,15 @@
-import { keyText } from '../bytes/key-text.js'
-import type { Ride, RideRequest } from '../coordinator/ride.js'
-import { invalid, isKvError, KvError } from '../errors/kv-error.js'
-import { printKey } from '../errors/print-key.js'
-import type { PrewriteMutation } from '../percolator/api.js'
-import { keysLocked, withEntries, writeConflict } from '../percolator/errors.js'
-import type { AckRider } from '../percolator/riders.js'
-import type { SharedCells } from '../store/shared-cells.js'
-import type { Store } from '../store/store.js'
-import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
-import { acknowledge } from './rules/acknowledge.js'
-import type { Entry } from './rules/cell.js'
+import { keyText } from '../../bytes/key-text.js'
+import type { Ride, RideRequest } from '../../coordinator/ride.js'
+import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
+import type { PrewriteMutation } from '../../percolator/api.js'
+import { keysLocked, withEntries, writeConflict } from '../../percolator/errors.js'
+import type { AckRider } from '../../percolator/riders.js'
+import type { HintedCells } from '../../store/hinted-cells.js'
+import type { Store } from '../../store/store.js'
+import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
+import { acknowledge } from '../rules/acknowledge.js'
+import type { Entry } from '../rules/cell.js'
 import {
   ackedCell,
   type CellName,
@@ -18,10 +18,10 @@ import {
   type Notified,
   notifiedCell,
   notifiedKey,
-} from './rules/codec/cell-key.js'
-import { type RegisteredObserver, requireInRange } from './rules/observer.js'
-import { isStill, locksBelow, type SharedCell, uncovered } from './rules/shared-cell.js'
-import { forgetClean, unpark } from './shared-cleaning.js'
+} from '../rules/codec/cell-key.js'
+import { type HintedCell, isStill, locksBelow, uncovered } from '../rules/hinted-cell.js'
+import { type RegisteredObserver, requireInRange } from '../rules/observer.js'
+import { forgetClean, unpark } from './cleaning.js'
 
 const SETTLED_AT_A_TIME = 64
 const LOOKS_MAX = 10
@@ -38,7 +38,7 @@ interface RiddenObserver {
 
 export interface RiderSources {
   readonly store: Store
-  readonly cells: SharedCells
+  readonly cells: HintedCells
   /** @throws KvError `not_found` */
   readonly named: (name: string) => RiddenObserver
 }
@@ -47,14 +47,14 @@ interface AckToMake {
   readonly rider: AckRider
   readonly ridden: RiddenObserver
   readonly seen: Timestamp
-  readonly cell: SharedCell
+  readonly cell: HintedCell
 }
 
 /**
  * Decides the acknowledgements and notifications of a transaction as rows of it. Two runs on one cell put the same row, so Percolator's
  * conflict lets at most one of them commit on what both have seen, as the acknowledgement column of the paper does.
  */
-export async function sharedRide(sources: RiderSources, request: RideRequest): Promise<Ride> {
+export async function rideAsRows(sources: RiderSources, request: RideRequest): Promise<Ride> {
   const { acks = [], notify = [] } = request.riders
   const { startTs, mutations, mayRepeat = false } = request
   const written = new Set(mutations.map(({ key }) => keyText(key)))
@@ -219,11 +219,11 @@ async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[]
         part.map(({ rider }) => rider.key),
         startTs,
       )
-      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as SharedCell, store.time.clock())))
+      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as HintedCell, store.time.clock())))
     }
 }
 
-async function settleOne(cells: SharedCells, ack: AckToMake, present: SharedCell, now: Timestamp): Promise<void> {
+async function settleOne(cells: HintedCells, ack: AckToMake, present: HintedCell, now: Timestamp): Promise<void> {
   const { rider, cell } = ack
   const { observer } = ack.ridden
   const { id } = observer

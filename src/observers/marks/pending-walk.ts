@@ -1,6 +1,6 @@
-import { rest } from '../event-loop/rest.js'
-import type { Cells } from '../store/cells.js'
-import type { Timestamp } from '../timestamp.js'
+import { rest } from '../../event-loop/rest.js'
+import type { MarkedCells } from '../../store/marked-cells.js'
+import type { Timestamp } from '../../timestamp.js'
 
 const PAGE = 1024
 /** A count is answered again for this long. */
@@ -14,7 +14,7 @@ export interface Pending {
 
 /** Counts the entries of one observer, for those who ask, at most every ten seconds. */
 export class PendingWalk {
-  readonly #cells: Cells
+  readonly #cells: MarkedCells
   readonly #id: Timestamp
   #last: (Pending & { readonly atMs: number }) | undefined
   /** As far as the walk has come. */
@@ -22,7 +22,7 @@ export class PendingWalk {
   #running: Promise<void> | undefined
   readonly #end = new AbortController()
 
-  constructor(cells: Cells, id: Timestamp) {
+  constructor(cells: MarkedCells, id: Timestamp) {
     this.#cells = cells
     this.#id = id
   }

@@ -1,7 +1,7 @@
-import { MinHeap, type Ranked } from '../bytes/min-heap.js'
-import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
-import { onAbort } from '../event-loop/on-abort.js'
-import type { Notification } from './rules/observers-api.js'
+import { MinHeap, type Ranked } from '../../bytes/min-heap.js'
+import { type LateSignal, signalOf } from '../../event-loop/late-signal.js'
+import { onAbort } from '../../event-loop/on-abort.js'
+import type { Notification } from '../rules/observers-api.js'
 
 /** A claim that has not got a cell yet. */
 export interface WaitingClaim extends Ranked {

@@ -1,19 +1,18 @@
-import { Backoff } from '../coordinator/backoff.js'
-import { Committer, type TransactionHome } from '../coordinator/committer.js'
-import { LockResolver } from '../coordinator/lock-resolver.js'
-import type { RideRequest, Rides } from '../coordinator/ride.js'
-import { Undetermined } from '../coordinator/undetermined.js'
-import { isKvError, KvError } from '../errors/kv-error.js'
-import { sleep } from '../event-loop/sleep.js'
-import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
-import type { PrewriteMutation } from '../percolator/api.js'
-import type { SharedCells } from '../store/shared-cells.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
-import type { DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
-import { nameOfBackfill, registeredOf, type StoredObserver } from './registration.js'
-import { noSuchObserver, type RegisteredObserver } from './rules/observer.js'
-import { HintedObserver, type HintedObserverSources } from './shared-observer.js'
-import { sharedRide } from './shared-riders.js'
+import { Backoff } from '../../coordinator/backoff.js'
+import { Committer, type TransactionHome } from '../../coordinator/committer.js'
+import type { RideRequest, Rides } from '../../coordinator/ride.js'
+import { Undetermined } from '../../coordinator/undetermined.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
+import { sleep } from '../../event-loop/sleep.js'
+import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
+import type { PrewriteMutation } from '../../percolator/api.js'
+import type { HintedCells } from '../../store/hinted-cells.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
+import type { DirtyKeys, DirtyKeysSources } from '../dirty-keys.js'
+import { nameOfBackfill, registeredOf, type StoredObserver } from '../registration.js'
+import { noSuchObserver, type RegisteredObserver } from '../rules/observer.js'
+import { HintedObserver, type HintedObserverSources } from './hinted-observer.js'
+import { rideAsRows } from './rider-rows.js'
 
 /** Registrations that were read are good for this long, for those who ask. */
 const KNOWN_MS = 1000
@@ -24,22 +23,20 @@ const TRIES_MAX = 20
 export class HintedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
   readonly #observerSources: HintedObserverSources
-  readonly #cells: SharedCells
+  readonly #cells: HintedCells
   readonly #home: () => TransactionHome
   readonly #byId = new Map<Timestamp, HintedObserver>()
   /** When the registrations were read that are known. */
   #knownMs = Number.NEGATIVE_INFINITY
   readonly rides: Rides = (request) => this.#ride(request)
 
-  constructor(sources: DirtyKeysSources, cells: SharedCells, home: () => TransactionHome) {
-    const { store } = sources
+  constructor(sources: DirtyKeysSources, cells: HintedCells, home: () => TransactionHome) {
     this.#sources = sources
     this.#cells = cells
     this.#home = home
     this.#observerSources = {
       ...sources,
       cells,
-      resolver: new LockResolver(store),
       commit: (mutationAt) => this.#commit(mutationAt),
       inForce: (observer) => this.#inForce(observer),
     }
@@ -55,7 +52,7 @@ export class HintedKeys implements DirtyKeys {
     await this.learn([...acks, ...notify].map(({ observer }) => observer))
     for (const { observer } of notify) await this.#inForce(this.#named(observer).observer, request.signal)
     const { store } = this.#sources
-    return sharedRide({ store, cells: this.#cells, named: (name) => this.#named(name) }, request)
+    return rideAsRows({ store, cells: this.#cells, named: (name) => this.#named(name) }, request)
   }
 
   #named(name: string): HintedObserver {
@@ -145,15 +142,9 @@ export class HintedKeys implements DirtyKeys {
       const startTs = await this.#sources.store.tso(1)
       const mutation = mutationAt(startTs)
       const plan = {
-        ...{
-          startTs,
-          mutations: [mutation],
-          startedAt: performance.now(),
-          isFirst: false,
-          lockWaitMs: LOCK_WAIT_MS_DEFAULT,
-        },
+        ...{ startTs, mutations: [mutation], primary: mutation.key, startedAt: performance.now(), isFirst: false },
         ...{ forUpdateTs: undefined, grantedAt: undefined, reads: undefined, signal: undefined },
-        primary: mutation.key,
+        lockWaitMs: LOCK_WAIT_MS_DEFAULT,
       }
       try {
         return await new Committer(this.#home(), plan).run()

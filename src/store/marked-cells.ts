@@ -14,7 +14,7 @@ export interface CellPage {
  * The cells of observers in a store that one process has to itself. A cell belongs to the row of its key: every change of it is made under
  * the latch of the key, as the paper's columns belong to one row.
  */
-export interface Cells {
+export interface MarkedCells {
   readonly isShared: false
   /** Cells as they stand on disk, without latches. `cells[i]` is that of `keys[i]`. @throws KvError `storage_unavailable` */
   read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]>
@@ -64,21 +64,19 @@ export interface CellDecision<T> {
  */
 export interface CellListener {
   /** Asked in the turn that decides about an acknowledgement. */
-  handedOut(id: Timestamp, key: Uint8Array): HandedOut
+  handedOut(key: Uint8Array): HandedOut
   /** An entry was put, or replaced by a newer mark. */
-  marked(id: Timestamp, key: Uint8Array, entry: Entry): void
+  marked(key: Uint8Array, entry: Entry): void
   /** A parked cell has this entry again, and its failure is gone. */
-  retried(id: Timestamp, key: Uint8Array, entry: Entry): void
+  retried(key: Uint8Array, entry: Entry): void
   /** A parked cell is clean. */
-  skipped(id: Timestamp, key: Uint8Array): void
+  skipped(key: Uint8Array): void
   /** A mark was too deep, or a run has failed too often: the cell has this failure and no entry. */
-  parked(id: Timestamp, key: Uint8Array, failure: Failure): void
+  parkedNow(key: Uint8Array, failure: Failure): void
   /** A run committed. The failure is gone. @param entry what is still uncovered. */
-  acknowledged(id: Timestamp, key: Uint8Array, entry: Entry | undefined): void
+  acknowledged(key: Uint8Array, entry: Entry | undefined): void
   /** A run was refused, because another one committed first, or the cell was handed out again. */
-  conflicted(id: Timestamp, key: Uint8Array): void
-  /** The database was opened again after a failed write: only the disk knows which entries stand. */
-  reloaded(): void
+  conflicted(): void
 }
 
 export interface HandedOut {

@@ -1,6 +1,6 @@
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
-import type { Hint, SharedClaim } from '../shared-cell.js'
+import type { Hint, StoredClaim } from '../hinted-cell.js'
 
 /** @param revision used once. */
 export function encodeHint({ commitTs, depth }: Omit<Hint, 'value'>, revision: Uint8Array): Buffer {
@@ -14,12 +14,12 @@ export function decodeHint(value: Uint8Array): Hint {
 }
 
 /** @param revision used once. */
-export function encodeClaim({ fence, untilMs, worker, leaseMs }: SharedClaim, revision: Uint8Array): Buffer {
+export function encodeClaim({ fence, untilMs, worker, leaseMs }: StoredClaim, revision: Uint8Array): Buffer {
   return packRecord([fence, untilMs, worker, leaseMs, revision])
 }
 
 /** @throws CorruptRecord */
-export function decodeClaim(value: Uint8Array): SharedClaim {
+export function decodeClaim(value: Uint8Array): StoredClaim {
   const [fence, untilMs, worker, leaseMs] = unpackRecord(value, 'claim', 5)
   if (typeof worker !== 'string') throw new CorruptRecord('a claim record holds a bad name')
   return {

@@ -1,40 +1,40 @@
-import { LockResolver } from '../coordinator/lock-resolver.js'
-import type { CellListener, Cells } from '../store/cells.js'
-import { requireLog } from '../store/change-log.js'
-import type { Pace } from '../store/pace.js'
-import type { Timestamp } from '../timestamp.js'
-import { MarkedObserver, type MarkedObserverSources } from './active-observer.js'
+import { requireLog } from '../../store/change-log.js'
+import type { MarkedCells } from '../../store/marked-cells.js'
+import type { Pace } from '../../store/pace.js'
+import type { Timestamp } from '../../timestamp.js'
+import type { DirtyKeys, DirtyKeysSources } from '../dirty-keys.js'
+import { nameOfBackfill, registeredOf, type StoredObserver } from '../registration.js'
+import type { Observer } from '../rules/observer.js'
 import { CellBudget } from './cell-budget.js'
 import { collectAcks } from './collect-acks.js'
-import type { DirtyKeys, DirtyKeysSources } from './dirty-keys.js'
 import type { DispatcherSizes } from './dispatcher.js'
 import { ExpiryMarks } from './expiry-marks.js'
-import { nameOfBackfill, registeredOf, type StoredObserver } from './registration.js'
-import type { Observer } from './rules/observer.js'
+import { MarkedObserver, type MarkedObserverSources } from './marked-observer.js'
 
 /** Commits mark dirty keys in their batches, and tell of it. */
 export class MarkedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
   readonly #observerSources: MarkedObserverSources
   readonly #byId = new Map<Timestamp, MarkedObserver>()
-  /** Observers whose acknowledgements all were collected, until the next one. */
-  readonly #withoutAcks = new Set<Timestamp>()
   /** Reads how far backfills of registrations that were read or written have come. Never rejects. */
   #resuming: Promise<void> = Promise.resolve()
   readonly #expiryMarks: ExpiryMarks
   readonly rides = undefined
 
-  constructor(sources: DirtyKeysSources, cells: Cells, claimsMax: number, sizes: DispatcherSizes | undefined) {
+  constructor(sources: DirtyKeysSources, cells: MarkedCells, claimsMax: number, sizes: DispatcherSizes | undefined) {
     const { store, report: onError } = sources
     this.#sources = sources
     const budget = new CellBudget(claimsMax)
-    this.#observerSources = { ...sources, cells, resolver: new LockResolver(store), budget, sizes }
+    this.#observerSources = { ...sources, cells, budget, sizes }
     this.#expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
   }
 
   async open(): Promise<void> {
     const { store, registrations } = this.#sources
-    store.observed.listen(this.#listener())
+    store.observed.onReload(() => {
+      for (const observer of this.#byId.values()) observer.unload()
+      this.#reload().catch((error) => this.#sources.report(error))
+    })
     await registrations.load()
     await this.#resuming
     void this.#begin()
@@ -66,7 +66,8 @@ export class MarkedKeys implements DirtyKeys {
   /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked, also while the write is in doubt. */
   async register(observer: Observer): Promise<Timestamp> {
     const { store } = this.#sources
-    this.#observe(observer)
+    store.observed.register(observer)
+    this.#expiryMarks.run()
     try {
       return await store.tso(1)
     } catch (error) {
@@ -75,20 +76,16 @@ export class MarkedKeys implements DirtyKeys {
     }
   }
 
-  #observe(observer: Observer): void {
-    this.#sources.store.observed.register(observer)
-    this.#expiryMarks.run()
-  }
-
   written(): Promise<void> {
     return this.#resuming
   }
 
   known(stored: StoredObserver): MarkedObserver {
-    this.#observe(registeredOf(stored))
     const present = this.#byId.get(stored.id)
     const observer = present ?? new MarkedObserver(this.#observerSources, stored)
     this.#byId.set(stored.id, observer)
+    this.#sources.store.observed.register(registeredOf(stored), observer)
+    this.#expiryMarks.run()
     this.#resuming = this.#resuming.then(() => this.#resume(observer)).catch(this.#sources.report)
     present?.become(stored)
     return observer
@@ -106,7 +103,6 @@ export class MarkedKeys implements DirtyKeys {
     if (id !== undefined) {
       store.observed.unregister(id)
       this.#byId.delete(id)
-      this.#withoutAcks.delete(id)
     }
     sweep()
   }
@@ -120,43 +116,19 @@ export class MarkedKeys implements DirtyKeys {
   /** Removes acknowledgements that no run can conflict with. */
   async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
     await this.#settle()
-    for (const id of [...this.#byId.keys()]) {
-      if (this.#withoutAcks.has(id)) continue
-      this.#withoutAcks.add(id) // Before the walk, because acknowledgements meanwhile remove it.
+    for (const observer of [...this.#byId.values()]) {
+      if (!observer.hasAcks) continue
+      observer.hasAcks = false // Before the walk, because acknowledgements meanwhile change it.
       let isEmpty = false
       try {
-        isEmpty = await collectAcks(this.#observerSources.cells, id, safePoint, pace)
+        isEmpty = await collectAcks(this.#observerSources.cells, observer.id, safePoint, pace)
       } finally {
-        if (!isEmpty || !this.#byId.has(id)) this.#withoutAcks.delete(id)
+        if (!isEmpty) observer.hasAcks = true
       }
     }
   }
 
   close(): Promise<void> {
     return this.#expiryMarks.close()
-  }
-
-  #listener(): CellListener {
-    const of = (id: Timestamp): MarkedObserver | undefined => this.#byId.get(id)
-    return {
-      handedOut: (id, key) => of(id)?.handedOut(key) ?? { fence: 0, hasFailure: true },
-      marked: (id, key, entry) => of(id)?.marked(key, entry),
-      retried: (id, key, entry) => of(id)?.retried(key, entry),
-      skipped: (id, key) => {
-        this.#withoutAcks.delete(id)
-        of(id)?.skipped(key)
-      },
-      parked: (id, key, failure) => of(id)?.parkedNow(key, failure),
-      acknowledged: (id, key, entry) => {
-        this.#withoutAcks.delete(id)
-        of(id)?.acknowledged(key, entry)
-      },
-      conflicted: (id) => of(id)?.conflicted(),
-      reloaded: () => {
-        for (const observer of this.#byId.values()) observer.unload()
-        this.#withoutAcks.clear() // A run that failed may have committed.
-        this.#reload().catch((error) => this.#sources.report(error))
-      },
-    }
   }
 }

@@ -1,26 +1,26 @@
-import { keyText } from '../bytes/key-text.js'
-import { inParts } from '../coordinator/in-parts.js'
-import { KvError } from '../errors/kv-error.js'
-import { sleep } from '../event-loop/sleep.js'
-import { Slices } from '../event-loop/slices.js'
-import { KEYS_PER_TURN, TIMER_MS_MAX } from '../limits.js'
-import type { Cells, HandedOut } from '../store/cells.js'
-import { physicalMs, type Timestamp } from '../timestamp.js'
-import { Backfill, type BackfillSources, type BackfillStep } from './backfill.js'
+import { keyText } from '../../bytes/key-text.js'
+import { inParts } from '../../coordinator/in-parts.js'
+import { KvError } from '../../errors/kv-error.js'
+import { sleep } from '../../event-loop/sleep.js'
+import { Slices } from '../../event-loop/slices.js'
+import { KEYS_PER_TURN, TIMER_MS_MAX } from '../../limits.js'
+import type { CellListener, HandedOut, MarkedCells } from '../../store/marked-cells.js'
+import { physicalMs, type Timestamp } from '../../timestamp.js'
+import { Backfill, type BackfillSources, type BackfillStep } from '../backfill.js'
+import { pagesOf } from '../cell-pages.js'
+import type { ClaimOrder } from '../claim-order.js'
+import { withValues } from '../claimed-values.js'
+import type { ActiveObserver, ObserverCounts } from '../dirty-keys.js'
+import { type FailedRun, failedRun, isParked, retried, skipped } from '../failed-run.js'
+import { randomPlace } from '../random-place.js'
+import { nameOfRegistration, registeredOf, type StoredObserver } from '../registration.js'
+import type { Cell, CellChange, Entry, Failure } from '../rules/cell.js'
+import type { ClaimName, Notification, ObserverState, Release } from '../rules/observers-api.js'
+import { Workers } from '../workers.js'
 import type { CellBudget } from './cell-budget.js'
-import { pagesOf } from './cell-pages.js'
-import type { ClaimOrder } from './claim-order.js'
-import { withValues } from './claimed-values.js'
-import type { ActiveObserver, ObserverCounts } from './dirty-keys.js'
 import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from './dispatcher.js'
-import { type FailedRun, failedRun, isParked, retried, skipped } from './failed-run.js'
 import { PendingWalk } from './pending-walk.js'
-import { randomPlace } from './random-place.js'
-import { nameOfRegistration, registeredOf, type StoredObserver } from './registration.js'
-import type { Cell, CellChange, Entry, Failure } from './rules/cell.js'
-import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
-import { Workers } from './workers.js'
 
 /** Entries that the cursor reads at a time. */
 const PAGE = 512
@@ -36,15 +36,17 @@ const REMEMBER_MS = 1000
 const COUNT_WAIT_MS = 100
 
 export interface MarkedObserverSources extends BackfillSources {
-  readonly cells: Cells
+  readonly cells: MarkedCells
   readonly budget: CellBudget
   readonly sizes?: DispatcherSizes | undefined
 }
 
 /** Hands the marked cells of one observer out, takes them back, and waits for the time of those that are not ready. */
-export class MarkedObserver implements ActiveObserver {
+export class MarkedObserver implements ActiveObserver, CellListener {
   readonly id: Timestamp
   readonly backfill: Backfill
+  /** There may be acknowledgements that a collection has not removed. */
+  hasAcks = true
   readonly #sources: MarkedObserverSources
   #stored: StoredObserver
   readonly #dispatcher: Dispatcher
@@ -117,6 +119,7 @@ export class MarkedObserver implements ActiveObserver {
   unload(): void {
     this.#loads++
     this.#isLoaded = false
+    this.hasAcks = true // A run that failed may have committed.
     this.#dispatcher.reset()
   }
 
@@ -472,6 +475,7 @@ export class MarkedObserver implements ActiveObserver {
 
   acknowledged(key: Uint8Array, entry: Entry | undefined): void {
     this.#acks++
+    this.hasAcks = true
     this.#dispatcher.acknowledged(keyText(key), entry)
     if (entry !== undefined) this.#serveSoon()
   }
@@ -480,13 +484,13 @@ export class MarkedObserver implements ActiveObserver {
     this.#conflicts++
   }
 
-  /** A parked cell is ready, as if it had never failed. */
   retried(key: Uint8Array, entry: Entry): void {
     this.#dispatcher.retried(keyText(key), entry)
     this.#serveSoon()
   }
 
   skipped(key: Uint8Array): void {
+    this.hasAcks = true
     this.#dispatcher.skipped(keyText(key))
   }
 

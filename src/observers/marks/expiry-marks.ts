@@ -1,11 +1,11 @@
-import { KvError } from '../errors/kv-error.js'
-import { sleep } from '../event-loop/sleep.js'
-import { asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
-import type { Cells } from '../store/cells.js'
-import type { ChangeLog } from '../store/change-log.js'
-import type { Store } from '../store/store.js'
-import type { SystemName, SystemWrite } from '../store/system-records.js'
-import type { Timestamp } from '../timestamp.js'
+import { KvError } from '../../errors/kv-error.js'
+import { sleep } from '../../event-loop/sleep.js'
+import { asInteger, packRecord, unpackRecord } from '../../percolator/codec/record.js'
+import type { ChangeLog } from '../../store/change-log.js'
+import type { MarkedCells } from '../../store/marked-cells.js'
+import type { Store } from '../../store/store.js'
+import type { SystemName, SystemWrite } from '../../store/system-records.js'
+import type { Timestamp } from '../../timestamp.js'
 
 /** While an observer is registered, memory is asked so often whether a version has expired. */
 const LOOK_MS = 100
@@ -18,7 +18,7 @@ const CURSOR: SystemName = 'expiry/cursor'
 
 export interface ExpiryMarksSources {
   readonly store: Pick<Store, 'observed' | 'system' | 'time' | 'readTs'>
-  readonly cells: Cells
+  readonly cells: MarkedCells
   readonly log: ChangeLog
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void

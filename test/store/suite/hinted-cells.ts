@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import type { Failure } from '../../../src/observers/rules/cell.js'
 import { ackKey, encodeAckTs, encodeNotified, notifiedKey } from '../../../src/observers/rules/codec/cell-key.js'
 import type { RegisteredObserver } from '../../../src/observers/rules/observer.js'
-import type { SharedCells } from '../../../src/store/shared-cells.js'
+import type { HintedCells } from '../../../src/store/hinted-cells.js'
 import type { Store } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { del, prewriteOf, put, text, utf8 } from '../support.js'
@@ -16,10 +16,10 @@ const FAILURE: Failure = {
 }
 
 /** Cells of observers where several servers share the store: commits hint, and whoever works on a cell has only what he has read. */
-export function sharedCellCases({ open, test }: Contract): void {
+export function hintedCellCases({ open, test }: Contract): void {
   async function observed(): Promise<{
     store: Store
-    cells: SharedCells
+    cells: HintedCells
     observer: RegisteredObserver
     told: Timestamp[]
   }> {
@@ -42,7 +42,7 @@ export function sharedCellCases({ open, test }: Contract): void {
     return commitTs
   }
 
-  async function hintedKeys(cells: SharedCells, id: Timestamp): Promise<string[]> {
+  async function hintedKeys(cells: HintedCells, id: Timestamp): Promise<string[]> {
     return (await cells.hinted(id, ALL)).map(({ key }) => text(key))
   }
 
@@ -66,7 +66,7 @@ export function sharedCellCases({ open, test }: Contract): void {
     }
     const pages = [cells.hinted.bind(cells), cells.failures.bind(cells)]
     for (const page of pages as readonly ((
-      ...given: Parameters<SharedCells['hinted']>
+      ...given: Parameters<HintedCells['hinted']>
     ) => Promise<readonly { key: Uint8Array }[]>)[]) {
       const read = async (after: Buffer | undefined) =>
         (await page(id, { after, limit: 2 })).map(({ key }) => text(key))

@@ -1,16 +1,16 @@
-import type { SharedCells } from '../store/shared-cells.js'
-import type { Timestamp } from '../timestamp.js'
-import { expiresAt, type Hint, type HintedCell, type SharedCell } from './rules/shared-cell.js'
+import type { HintedCells } from '../../store/hinted-cells.js'
+import type { Timestamp } from '../../timestamp.js'
+import { expiresAt, type FoundCell, type Hint, type HintedCell } from '../rules/hinted-cell.js'
 
 /**
  * Removes the hint of a clean cell, and hints at the time when its version expires.
  * @param hinted as it was read before `cell`, which is still.
  */
 export async function forgetClean(
-  cells: SharedCells,
+  cells: HintedCells,
   id: Timestamp,
-  hinted: HintedCell,
-  cell: SharedCell,
+  hinted: FoundCell,
+  cell: HintedCell,
   now: Timestamp,
 ): Promise<void> {
   const expiry = expiresAt(cell, now)
@@ -20,9 +20,9 @@ export async function forgetClean(
 
 /** Removes the failure of a cell that is dirty, and hints at it, since a parked one has no hint. */
 export async function unpark(
-  cells: SharedCells,
+  cells: HintedCells,
   id: Timestamp,
-  cell: Pick<SharedCell, 'key' | 'failure'>,
+  cell: Pick<HintedCell, 'key' | 'failure'>,
   hint: Omit<Hint, 'value'>,
 ): Promise<void> {
   const { key } = cell
