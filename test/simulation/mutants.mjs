@@ -169,8 +169,8 @@ const MUTANTS = [
   [
     'a write in one turn has no locks',
     'store/leveldb/rows/row-store',
-    'new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)',
-    'new PublishedLocks(this, mutations, undefined, this.group.nextIsOver)',
+    'new PublishedLocks(this, mutations, onePc, isShort',
+    'new PublishedLocks(this, mutations, isShort ? undefined : onePc, isShort',
   ],
   [
     'a write in one turn sees no newer version',

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import type { Consumer } from '../../../changes/rules/consumer.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
+import { type Awaitable, after } from '../../../event-loop/after.js'
 import { atOnce, inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
 import { timed } from '../../../event-loop/stages.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
@@ -269,7 +270,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     // Changes of pessimistic locks alone are not written, so they must not wait for the disk or fail with it.
     const isStored = decision.ridden !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
     if (!isStored) return false
-    this.#applyNow(decision.mutations, decision, (error) => {
+    this.#write(decision.mutations, decision, NO_EVENTS, (error) => {
       if (error !== undefined) return done(guarded(error), undefined)
       this.waits.acquired(startTs)
       done(undefined, decision.value)
@@ -354,77 +355,71 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   // ---- Write
 
+  /** See `#write`. @param events changes beside those that the mutations commit. */
+  apply(decided: readonly Mutation[], options: WriteOptions = {}, events = NO_EVENTS): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#write(decided, options, events, (error) => (error === undefined ? resolve() : reject(error)))
+    })
+  }
+
   /**
    * Writes one atomic batch. New locks are published in the lock table before the write; old ones are removed or changed after
-   * it.
-   * @param events changes beside those that the mutations commit.
+   * it. The batch of few mutations goes to the group in this turn of the event loop.
    */
-  async apply(
-    decided: readonly Mutation[],
-    options: WriteOptions = {},
-    events: readonly RangeChange[] = [],
-  ): Promise<void> {
-    const { onePc, beside = NO_RECORDS, ridden, validate } = options
-    if (decided.length === 0 && beside.length === 0 && ridden === undefined && events.length === 0) return
+  #write(decided: readonly Mutation[], options: WriteOptions, events: readonly RangeChange[], done: Answered): void {
+    const { onePc, ridden, validate } = options
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
-    const published = new PublishedLocks(this, mutations, onePc)
+    const isShort = mutations.length + (ridden?.effects.length ?? 0) <= KEYS_NOW_MAX && validate === undefined
+    const run = isShort ? atOnce : inSlices
+    const published = new PublishedLocks(this, mutations, onePc, isShort ? this.group.nextIsOver : undefined)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
     const changes: LoggedChange[] = [...events]
     let isAsked = false
-    try {
-      const encoded = inSlices(this.#encode(stored, mutations, options, effects, changes))
-      const ops = encoded instanceof Promise ? await encoded : encoded
-      if (validate !== undefined) await validate()
+    const ended = (error: unknown): void => {
+      if (error !== undefined) this.#failed(published, error, isAsked, reopenings)
+      published.end()
+      done(error)
+    }
+    const answered: Answered = (error) => {
+      const told = error === undefined ? run(this.#told(published, changes, effects, ridden)) : undefined
+      if (told instanceof Promise) told.then(ended, ended)
+      else ended(error)
+    }
+    const submit = (ops: EngineOp[]): void => {
       // Locks in flight go when the database is opened again, so readers would not have met these.
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
-      isAsked = true
-      if (ops.length > 0 || events.length > 0)
-        await this.submit(ops, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
-      this.changes.noteExpiries(changes)
-      const heard = this.changes.isHeard && inSlices(this.changes.settled(changes))
-      if (heard instanceof Promise) await heard
-      const settled = inSlices(published.settle())
-      if (settled instanceof Promise) await settled
-      const told = effects && inSlices(this.observed.tell(effects))
-      if (told instanceof Promise) await told
-      if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
+      if (ops.length > 0 || events.length > 0) this.health.requireWritableEngine()
+      isAsked = ops.length > 0 || events.length > 0
+      if (isAsked) this.group.enqueue(ops, answered, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
+      else answered(undefined)
+    }
+    try {
+      const encoded: Awaitable<EngineOp[]> = run(this.#encode(stored, mutations, options, effects, changes))
+      const submitted = after(
+        validate === undefined ? encoded : after(encoded, (ops) => validate().then(() => ops)),
+        submit,
+      )
+      if (submitted instanceof Promise) submitted.catch(ended)
     } catch (error) {
-      this.#failed(published, error, isAsked, reopenings)
-      throw error
-    } finally {
-      published.end()
+      queueMicrotask(() => ended(error))
     }
   }
 
-  /** `apply` in this turn of the event loop, for few mutations. @param done called after the write. */
-  #applyNow(decided: readonly Mutation[], options: WriteOptions, done: Answered): void {
-    const { onePc, ridden } = options
-    const mutations = this.ages.kept(decided)
-    const stored = mutations.filter((mutation) => this.#isStored(mutation))
-    const published = new PublishedLocks(this, mutations, onePc, this.group.nextIsOver)
-    const { reopenings } = this.health
-    const effects = this.#effects(stored, ridden)
-    const changes: LoggedChange[] = []
-    try {
-      const ops = atOnce(this.#encode(stored, mutations, options, effects, changes))
-      const answered: Answered = (error) => {
-        if (error === undefined) {
-          this.changes.noteExpiries(changes)
-          if (this.changes.isHeard) atOnce(this.changes.settled(changes))
-          atOnce(published.settle())
-          if (effects !== undefined) atOnce(this.observed.tell(effects))
-          if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
-        } else this.#failed(published, error, true, reopenings)
-        done(error)
-      }
-      this.group.enqueue(ops, answered, changes)
-    } catch (error) {
-      this.#failed(published, error, false, reopenings)
-      throw error
-    }
+  /** Tells whoever has to know of a batch that is written. */
+  *#told(
+    published: PublishedLocks,
+    changes: readonly LoggedChange[],
+    effects: readonly CellEffect[] | undefined,
+    ridden: Ridden | undefined,
+  ): Generator<void, void, void> {
+    this.changes.noteExpiries(changes)
+    if (this.changes.isHeard) yield* this.changes.settled(changes)
+    yield* published.settle()
+    if (effects !== undefined) yield* this.observed.tell(effects)
+    if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
   }
 
   /**
@@ -471,7 +466,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     for (const consumer of ridden?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
     if (effects === undefined) return ops
     // No conflict of rows keeps a notification below a version that a client has committed ahead of the clock.
-    const isAnyAhead = ridden?.notified !== undefined && this.isWrittenAhead
+    const isAnyAhead = ridden?.notified !== undefined && this.written.isAny
     const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow
     yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
     for (const effect of effects) {
@@ -564,11 +559,6 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.oracle.now()
   }
 
-  /** Some key may have a version above every timestamp handed out. */
-  get isWrittenAhead(): boolean {
-    return this.written.isAny
-  }
-
   jumpedSince(ts: Timestamp): number {
     return this.ages.jumpedSince(ts)
   }
@@ -617,6 +607,7 @@ const CHANGES_TOGETHER_MAX = 64
 
 const NO_WRITES: readonly WriteRecord[] = []
 const NO_RECORDS: readonly SystemWrite[] = []
+const NO_EVENTS: readonly RangeChange[] = []
 const NO_CONSUMERS: readonly Consumer[] = []
 
 export function inKeyOrder(locks: LockInfo[]): LockInfo[] {
