@@ -1,4 +1,5 @@
 import type { WaitForEntry } from '../errors/registry.js'
+import type { Awaitable } from '../event-loop/after.js'
 import type { StoreMeters } from '../meters/store-meters.js'
 import type { OracleState } from '../oracle/oracle.js'
 import type {
@@ -237,10 +238,7 @@ export interface Store extends PercolatorApi {
    * The newest version of `keys` that a client has committed above every timestamp handed out; 0 when there is none.
    * Call this inside `exclusive`, in order to read such a version and commit above it.
    */
-  newestAhead(keys: Iterable<Uint8Array>): Promise<Timestamp>
-  /** False when no key has such a version. */
-  readonly isWrittenAhead: boolean
-
+  newestAhead(keys: Iterable<Uint8Array>): Awaitable<Timestamp>
   /** The registered observers. */
   readonly observed: Observed
   /** What they have to run. */

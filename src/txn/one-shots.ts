@@ -203,9 +203,10 @@ export class OneShots {
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isRangeOp)
     const ownKey = idempotency && outcomeKey(idempotency.key)
-    const isAhead = this.#store.isWrittenAhead && this.#isOnePhase && mayStartAhead
-    if (isAhead && checks.every(({ key }) => keys.written.has(keyText(key))))
-      startTs = startAbove(await this.#store.newestAhead(allKeys(checks, ops, ownKey)), startTs)
+    if (mayStartAhead && this.#isOnePhase && checks.every(({ key }) => keys.written.has(keyText(key)))) {
+      const ahead = this.#store.newestAhead(allKeys(checks, ops, ownKey))
+      startTs = startAbove(typeof ahead === 'number' ? ahead : await ahead, startTs)
+    }
     const options = OPTIONS[isolation]
     const bound = keys.deletesRange ? { ...options, bytesMax: this.#bytesMax } : options
     const txn = new Transaction(home, startTs, bound)

@@ -284,9 +284,6 @@ class LevelDbStore implements CompleteStore {
   get safePoint(): Timestamp {
     return this.#rows.safePoint
   }
-  get isWrittenAhead(): boolean {
-    return this.#rows.written.isAny
-  }
   lockWaits(limit: number): readonly WaitForEntry[] {
     return this.#rows.waits.edges(limit)
   }
@@ -358,7 +355,8 @@ class LevelDbStore implements CompleteStore {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly newestAhead: Store['newestAhead'] = (keys) => guard(() => this.#rows.written.newestOf(keys))
+  readonly newestAhead: Store['newestAhead'] = (keys) =>
+    this.#rows.written.isAny ? guard(() => this.#rows.written.newestOf(keys)) : 0
 
   readonly deleteRange: Store['deleteRange'] = (range) =>
     this.#rangeDeletion.delete(range, () => endTransactionsIn(this, range))

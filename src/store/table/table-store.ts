@@ -98,7 +98,6 @@ export class TableStore implements Store {
   readonly files = undefined
   /** No process sees all commits. */
   readonly log = undefined
-  readonly isWrittenAhead = false
   readonly observed = new Observed()
   readonly leases = new HeldLeases()
   readonly cells: HintedCells
@@ -222,7 +221,7 @@ export class TableStore implements Store {
   readTs(): Timestamp | Promise<Timestamp> {
     return this.tso(1)
   }
-  async newestAhead(): Promise<Timestamp> {
+  newestAhead(): Timestamp {
     return 0
   }
 

@@ -37,6 +37,7 @@ export class WrittenAhead {
     return this.#newestOfUsers
   }
 
+  /** Some key may have a version above every timestamp handed out. */
   get isAny(): boolean {
     return this.#newest > this.#oracle.last
   }
