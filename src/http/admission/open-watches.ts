@@ -88,11 +88,11 @@ class OpenWatch implements Watch {
   }
 
   readonly hangUp = (): void => {
-    const wasEnded = this.#isEnded
+    if (this.#isEnded) return // Its answer has gone: an abort would only cost.
     this.end()
     this.#isAborted = true
     this.#abort?.abort(this.#error)
-    if (!wasEnded) this.options.ended?.(this.#error)
+    this.options.ended?.(this.#error)
   }
 }
 
