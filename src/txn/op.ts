@@ -128,8 +128,10 @@ async function runRest(
 ): Promise<OpResult[]> {
   const slices = new Slices()
   for (let step: Awaitable<OpResult> | undefined = begun; ; step = undefined) {
-    requireWanted(running.signal)
-    step ??= runOp(running, ops[results.length] as Op, results.length)
+    if (step === undefined) {
+      requireWanted(running.signal) // Not before one that has begun, of which nobody would hear that it failed.
+      step = runOp(running, ops[results.length] as Op, results.length)
+    }
     const result: OpResult = step instanceof Promise ? await step : step
     results.push(result)
     answer?.grow(costOf(result))
