@@ -34,7 +34,7 @@ const { values, positionals } = parseArgs({
 })
 const filters = positionals.length > 0 ? positionals : TESTS
 
-/** @returns for each file its tests, or why it did not run. */
+/** @returns for each file its tests, or why it did not run; and what vitest said of all. */
 async function run() {
   const emulator = values.emulator ? await startEmulator() : undefined
   const directory = mkdtempSync(join(tmpdir(), 'perkv-suite-'))
@@ -59,9 +59,9 @@ async function run() {
       `--outputFile=${file}`,
       ...filters,
     ]
-    await once(spawn('npx', args, { env, stdio: ['ignore', 'inherit', 'inherit'] }), 'exit')
+    const [exitCode] = await once(spawn('npx', args, { env, stdio: ['ignore', 'inherit', 'inherit'] }), 'exit')
     if (!existsSync(file)) throw new Error('vitest has written no report')
-    return JSON.parse(readFileSync(file, 'utf8')).testResults.map(
+    const files = JSON.parse(readFileSync(file, 'utf8')).testResults.map(
       ({ name, message, status, startTime, endTime, assertionResults }) => ({
         file: relative(process.cwd(), name),
         ms: endTime - startTime,
@@ -74,6 +74,7 @@ async function run() {
         })),
       }),
     )
+    return { files, exitCode }
   } finally {
     rmSync(directory, { recursive: true, force: true })
     await emulator?.stop()
@@ -96,7 +97,7 @@ function* lookedThrough(file, reason, entries, tests) {
 }
 
 const beganMs = performance.now()
-const files = await run()
+const { files, exitCode } = await run()
 const counts = {}
 const complaints = []
 const notes = []
@@ -121,6 +122,9 @@ for (const [reason, listed] of Object.entries(NOT_ON_BIGTABLE))
       if (note !== undefined) notes.push(note)
     }
   }
+// Tests of the list fail when they run.
+if (exitCode !== 0 && complaints.length === 0 && !values.listed)
+  complaints.push(`vitest has ended with ${exitCode}, for errors outside of tests: see above`)
 if (values.times)
   for (const { file, ms } of files.toSorted((a, b) => b.ms - a.ms).slice(0, 15)) console.log(Math.round(ms), file)
 for (const line of [...notes, ...complaints]) console.log(line)

@@ -21,17 +21,27 @@ const TRIES_MAX = 50
 /** Of a transaction whose server has gone: it is begun again. */
 const GONE = new Set(['txn_not_found', 'txn_rolled_back'])
 
+function mayBeRepeated(error: unknown): boolean {
+  return isLost(error) || (error instanceof Refused && (error.problem['retryable'] === true || GONE.has(error.code)))
+}
+
 /** Repeats what may be repeated. */
-async function persistently<T>(work: () => Promise<T>): Promise<T> {
+async function persistently<T>(work: () => Promise<T>, isPassing = mayBeRepeated): Promise<T> {
   for (let tries = 1; ; tries++)
     try {
       return await work()
     } catch (error) {
-      const isPassing =
-        isLost(error) || (error instanceof Refused && (error.problem['retryable'] === true || GONE.has(error.code)))
-      if (!isPassing || tries === TRIES_MAX) throw error
+      if (!isPassing(error) || tries === TRIES_MAX) throw error
       await new Promise((resolve) => setTimeout(resolve, 5 + Math.random() * 20 * tries))
     }
+}
+
+/** Repeats a commit that a server has passed on to one that does not answer: it may be done. */
+function commit(txn: HttpTransaction): Promise<unknown> {
+  return persistently(
+    () => txn.commit(),
+    (error) => error instanceof Refused && error.code === 'storage_unavailable',
+  )
 }
 
 async function increment(url: string, keys: readonly string[], name: string): Promise<void> {
@@ -79,7 +89,7 @@ test('a rolling restart fails no commit: each is done once, if need be at the ne
         if ((await txn.get(name)) !== undefined) return txn.rollback()
         for (const key of keys) await txn.put(key, String(Number((await txn.getForUpdate(key)) ?? 0) + 1))
         await txn.put(name, '')
-        await txn.commit()
+        await commit(txn)
       })
     },
   }

@@ -169,11 +169,15 @@ export async function openTableAdminClient(): Promise<TableAdminClient> {
 }
 
 async function loadClients(): Promise<Clients> {
-  const found = await import(CLIENTS).catch((error: unknown) => {
+  try {
+    // A version without this path has them behind its main file.
+    return (await import(CLIENTS).catch(
+      async () => ((await import(PACKAGE)) as { readonly v2: Clients }).v2,
+    )) as Clients
+  } catch (error) {
     if (isMissing(error)) throw new BigtableMissing({ cause: error })
     throw error
-  })
-  return found as Clients
+  }
 }
 
 function isMissing(error: unknown): boolean {
