@@ -45,7 +45,7 @@ describe.each([true, false])('a write that failed, although it is on disk: %j', 
         ({ isNew }) => isNew,
         () => undefined,
       )
-    await expect.poll(again, { timeout: 5000 }).toBe(!lands)
+    await expect.poll(again).toBe(!lands)
     expect((await consumers.list()).map(({ name }) => name)).toEqual(['copy', 'new'])
   })
 
@@ -56,8 +56,8 @@ describe.each([true, false])('a write that failed, although it is on disk: %j', 
     const step = { consumer: 'copy', from: position, ts }
     expect(await codeOf(commit(store, 'copy/1', [step]))).toBe('storage_unavailable')
     const again = () => codeOf(commit(store, 'copy/1', [step]))
-    await expect.poll(again, { timeout: 5000 }).toBe(lands ? 'write_conflict' : 'none')
-    await expect.poll(async () => (await consumers.get('copy')).position, { timeout: 5000 }).toBe(ts)
+    await expect.poll(again).toBe(lands ? 'write_conflict' : 'none')
+    await expect.poll(async () => (await consumers.get('copy')).position).toBe(ts)
   })
 
   test('of a removal leaves it, or not', async () => {
@@ -65,7 +65,7 @@ describe.each([true, false])('a write that failed, although it is on disk: %j', 
     failNextWrite(tapped, lands)
     expect(await codeOf(consumers.remove('copy'))).toBe('storage_unavailable')
     const again = () => codeOf(consumers.remove('copy'))
-    await expect.poll(again, { timeout: 5000 }).toBe(lands ? 'not_found' : 'none')
+    await expect.poll(again).toBe(lands ? 'not_found' : 'none')
     expect(await consumers.list()).toEqual([])
   })
 
@@ -74,12 +74,12 @@ describe.each([true, false])('a write that failed, although it is on disk: %j', 
     const commitTs = await commit(store, 'other')
     failNextWrite(tapped, lands)
     await consumers.moveOn()
-    await expect.poll(() => codeOf(commit(store, 'other/2')), { timeout: 5000 }).toBe('none')
+    await expect.poll(() => codeOf(commit(store, 'other/2'))).toBe('none')
     const after = async () => {
       await consumers.moveOn()
       return (await consumers.get('copy')).position
     }
-    await expect.poll(after, { timeout: 5000 }).toBeGreaterThan(commitTs)
+    await expect.poll(after).toBeGreaterThan(commitTs)
     expect(errors).toEqual([])
     const ts = await commit(store, 'doc/1')
     await commit(store, 'copy/1', [{ consumer: 'copy', from: position, ts }])

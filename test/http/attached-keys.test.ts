@@ -205,7 +205,7 @@ describe('keys that are attached to a lease', () => {
     expect(await attaching.keys()).toEqual([])
   })
 
-  test('a release says that keys are locked, and the server goes on', { tags: ['long'], timeout: 20_000 }, async () => {
+  test('a release says that keys are locked, and the server goes on', { tags: ['long'] }, async () => {
     const attaching = await Attaching.start()
     const { server } = attaching
     await attaching.attach(await attaching.grant(), 'a', 'b')

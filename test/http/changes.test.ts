@@ -40,7 +40,7 @@ async function watches(server: TestServer, headers: Headers = {}): Promise<numbe
 }
 
 async function untilWaiting(server: TestServer, count: number, headers: Headers = {}): Promise<void> {
-  await vi.waitFor(async () => expect(await watches(server, headers)).toBe(count), { timeout: 5000, interval: 5 })
+  await vi.waitFor(async () => expect(await watches(server, headers)).toBe(count), { interval: 5 })
 }
 
 describe('a page', () => {
@@ -223,7 +223,6 @@ describe('a stream', () => {
       await untilWaiting(server, 0)
       const left = async () => okBody(await server.get('/v1/status'))['feed']
       await vi.waitFor(async () => expect(await left()).toMatchObject({ live: 0, behind: 0, resolved_ts: 0 }), {
-        timeout: 5000,
         interval: 5,
       })
     },
@@ -432,11 +431,10 @@ describe('a stream', () => {
     await untilWaiting(server, 0)
     const left = async () => okBody(await server.get('/v1/status'))['feed'] as Json // Reads that had begun end first.
     await vi.waitFor(async () => expect(await left()).toMatchObject({ live: 0, behind: 0 }), {
-      timeout: 5000,
       interval: 5,
     })
     // An answer to a client that has ended its side is sent, and fails then.
-    await vi.waitFor(() => expect(server.store.answers.heldBytes).toBe(0), { timeout: 5000, interval: 5 })
+    await vi.waitFor(() => expect(server.store.answers.heldBytes).toBe(0), { interval: 5 })
   })
 })
 

@@ -51,7 +51,7 @@ test('a page waits for the first transaction of the range', async () => {
   const { next_ts: next } = okBody(await server.get(URL))
   const waiting = server.get(`${URL}?since_ts=${next}&wait_ms=60000`)
   const watches = async () => numberOf(okBody(await server.get('/v1/status')), 'watches')
-  await vi.waitFor(async () => expect(await watches()).toBe(1), { timeout: 5000, interval: 5 })
+  await vi.waitFor(async () => expect(await watches()).toBe(1), { interval: 5 })
   await server.put('b', 'else')
   await server.put('a/9', 'nine')
   expect(keysOf(listOf(okBody(await waiting), 'txns'))).toEqual(['a/9'])

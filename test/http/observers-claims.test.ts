@@ -14,7 +14,7 @@ async function watches(server: TestServer): Promise<number> {
 }
 
 async function untilWaiting(server: TestServer, count: number): Promise<void> {
-  await vi.waitFor(async () => expect(await watches(server)).toBe(count), { timeout: 5000, interval: 5 })
+  await vi.waitFor(async () => expect(await watches(server)).toBe(count), { interval: 5 })
 }
 
 describe('a claim', () => {

@@ -234,7 +234,7 @@ describe('parked cells', () => {
 
   test('are listed with their errors, in pages', async () => {
     const words = await startParked(5)
-    await expect.poll(() => words.state(), { timeout: 5000 }).toMatchObject({ pending: 0, parked: 5 })
+    await expect.poll(() => words.state()).toMatchObject({ pending: 0, parked: 5 })
     expect(await words.claim()).toEqual([])
     const whole = okBody(await words.send('GET', '/parked'))
     expect(Object.keys(whole)).toEqual(['parked'])

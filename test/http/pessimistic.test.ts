@@ -293,7 +293,7 @@ describe('interactive', () => {
       okBody(await put(server, txn, 'b'))
       await end(server, txn, how)
       // In two phases the other keys of a commit follow its answer.
-      await vi.waitFor(async () => expect(await locksOf(server)).toEqual([]), { timeout: 5000, interval: 5 })
+      await vi.waitFor(async () => expect(await locksOf(server)).toEqual([]), { interval: 5 })
       expectProblem(await server.get('/v1/kv/a'), 'not_found')
     }
   })

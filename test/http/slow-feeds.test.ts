@@ -21,7 +21,7 @@ async function status(server: TestServer): Promise<Json> {
   return okBody(await server.get('/v1/status'))
 }
 
-const eventually = (check: () => Promise<void>) => vi.waitFor(check, { timeout: 10_000, interval: 10 })
+const eventually = (check: () => Promise<void>) => vi.waitFor(check, { interval: 10 })
 
 /** A connection that asks for a stream and reads nothing. */
 async function unread(server: TestServer, query: string, accept: string): Promise<Socket> {

@@ -42,7 +42,7 @@ async function expectUsable(server: TestServer, key: string): Promise<void> {
 // What waits for itself waits for ever.
 describe.each([1, 1_000_000])(
   'a client locks a key at the next start_ts (%i timestamps taken)',
-  { timeout: 8_000 },
+  { timeout: 30_000 },
   (count) => {
     const writes: readonly (readonly [name: string, run: (server: TestServer, query: string) => Promise<Response>])[] =
       [

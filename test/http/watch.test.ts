@@ -20,7 +20,7 @@ async function watches(server: TestServer): Promise<number> {
 }
 
 async function untilWaiting(server: TestServer, count: number): Promise<void> {
-  await vi.waitFor(async () => expect(await watches(server)).toBe(count), { timeout: 5000, interval: 5 })
+  await vi.waitFor(async () => expect(await watches(server)).toBe(count), { interval: 5 })
 }
 
 describe('a GET with wait_ms', () => {
@@ -376,7 +376,7 @@ describe('with tokens', () => {
   async function untilWaitingAs(server: TestServer, count: number, headers: Record<string, string>): Promise<void> {
     await vi.waitFor(
       async () => expect(numberOf(okBody(await server.get('/v1/status', headers)), 'watches')).toBe(count),
-      { timeout: 5000, interval: 5 },
+      { interval: 5 },
     )
   }
 })

@@ -158,7 +158,6 @@ test('a lease that the transaction does not check is refused, and an open transa
 
 test('keys that are locked are deleted as soon as they are not, and before the next grant', {
   tags: ['long'],
-  timeout: 20_000,
 }, async () => {
   const attaching = await Attaching.open()
   const { store, leases } = attaching.database
@@ -185,7 +184,6 @@ test('keys that are locked are deleted as soon as they are not, and before the n
 
 test('locked keys cost one look at a time, whoever waits for them, and nobody waits for longer than asked', {
   tags: ['long'],
-  timeout: 20_000,
 }, async () => {
   const attaching = await Attaching.open()
   const { store, leases } = attaching.database
@@ -216,7 +214,7 @@ test('leases whose keys stay locked do not hold up the end of another', { tags: 
   await attaching.attach('free', 'z', await attaching.grant('z', 1001))
   attaching.pass(1000)
   attaching.pass(1)
-  await expect.poll(async () => (await store.get({ key: utf8('free') })).found, { timeout: 2000 }).toBe(false)
+  await expect.poll(async () => (await store.get({ key: utf8('free') })).found).toBe(false)
 })
 
 test(`a lease has ${ATTACHED_MAX} keys at most`, { tags: ['long'], timeout: 30_000 }, async () => {
@@ -237,9 +235,7 @@ test(`a lease has ${ATTACHED_MAX} keys at most`, { tags: ['long'], timeout: 30_0
   await attaching.run(ops(0, 100), checked) // They are attached already.
   await attaching.put('k7')
   // The keys are counted once per second at most.
-  await expect
-    .poll(() => codeOf(attaching.run(ops(ATTACHED_MAX, ATTACHED_MAX + 1), checked)), { timeout: 5000 })
-    .toBe('none')
+  await expect.poll(() => codeOf(attaching.run(ops(ATTACHED_MAX, ATTACHED_MAX + 1), checked))).toBe('none')
   expect(await codeOf(attaching.run(ops(7, 8), checked))).toBe('invalid_argument')
   await attaching.database.leases.remove('a', 'me', fence)
   expect(await attaching.keys()).toEqual(['k7'])

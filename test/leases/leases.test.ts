@@ -102,8 +102,7 @@ describe.each([true, false])('after a write that failed, although it is on disk:
     return { leasing, fail }
   }
   /** Until the database is open again. */
-  const settled = <T>(call: () => Promise<T>) =>
-    expect.poll(() => call().catch((error: KvError) => error.code), { timeout: 5000 })
+  const settled = <T>(call: () => Promise<T>) => expect.poll(() => call().catch((error: KvError) => error.code))
 
   test('of a grant the lease is free', async () => {
     const { leasing, fail } = await startFailing()

@@ -277,7 +277,7 @@ describe('an observer', () => {
     await observers.put('late', { ...prefix('old/'), backfill: true })
     expect(await observers.pause('late')).toMatchObject({ state: 'paused' })
     await observers.resume('late')
-    await expect.poll(async () => (await observers.get('late')).state, { timeout: 5000 }).toBe('running')
+    await expect.poll(async () => (await observers.get('late')).state).toBe('running')
     expect(await observers.get('late')).toMatchObject({ pending: 3000 })
   })
 

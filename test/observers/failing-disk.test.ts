@@ -31,7 +31,7 @@ test('a change that was written although it failed is run, whatever is acknowled
   expect(await codeOf(runNow(store, 'words', first))).toBe('storage_unavailable')
   tapped.onRequireRoom = async () => {}
   const run = () => runNow(store, 'words', first).catch(() => 0)
-  await expect.poll(run, { timeout: 5000 }).toBeGreaterThan(0)
+  await expect.poll(run).toBeGreaterThan(0)
   const [second] = await claim()
   expect(second?.commitTs).toBeGreaterThan(first.fence)
   if (second !== undefined) await runNow(store, 'words', second)
@@ -124,16 +124,16 @@ describe('a registration whose write failed is what stands on disk, now and afte
     }
     expect(await codeOf(calls[call]?.(observers) as Promise<unknown>)).toBe('storage_unavailable')
     isFull = false
-    await expect.poll(() => store.upkeep.probe(), { timeout: 5000 }).toBe(true)
+    await expect.poll(() => store.upkeep.probe()).toBe(true)
     await putNow(store, 'doc/2')
-    await expect.poll(() => seen(observers), { timeout: 5000 }).toMatchObject(expected)
+    await expect.poll(() => seen(observers)).toMatchObject(expected)
     expect(store.observed.named('words')?.maxDepth).toBe(
       call === 'remove' && lands ? undefined : call === 'options' && lands ? 1 : 64,
     )
     const before = await seen(observers)
     await observers.close()
     const again = await openObservers(store)
-    await expect.poll(() => seen(again), { timeout: 5000 }).toEqual(before)
+    await expect.poll(() => seen(again)).toEqual(before)
     await again.close()
   })
 })
@@ -179,7 +179,5 @@ test('the sweep of an observer that is removed goes on when the disk is back', a
     await land()
   }
   await observers.remove('words')
-  await expect
-    .poll(() => store.cells.entries(id, { after: undefined, limit: 10 }).catch(() => undefined), { timeout: 5000 })
-    .toEqual([])
+  await expect.poll(() => store.cells.entries(id, { after: undefined, limit: 10 }).catch(() => undefined)).toEqual([])
 })

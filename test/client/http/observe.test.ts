@@ -15,7 +15,7 @@ afterEach(async () => {
 })
 
 function soon(expectation: () => unknown): Promise<unknown> {
-  return vi.waitFor(expectation, { timeout: 20_000, interval: 5 })
+  return vi.waitFor(expectation, { interval: 5 })
 }
 
 function atRest(db: Db): Promise<unknown> {

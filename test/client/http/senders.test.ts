@@ -216,7 +216,7 @@ describe.each([
     const transport = transportTo(server.port)
     await transport.send(GET)
     const polls = Array.from({ length: 400 }, () => transport.send({ ...GET, path: '/wait' }))
-    await vi.waitUntil(() => waiting.length === 400, { timeout: 20_000 })
+    await vi.waitUntil(() => waiting.length === 400)
     expect(text((await transport.send(GET)).body)).toBe('now')
     for (const socket of waiting) socket.write(answerOf('late'))
     expect(new Set((await Promise.all(polls)).map(({ body }) => text(body)))).toEqual(new Set(['late']))

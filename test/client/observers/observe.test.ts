@@ -4,10 +4,12 @@ import { collect, failureOf } from '../../coordinator/support.js'
 import { HOMES, testDbs } from '../homes.js'
 
 const DOCS = { prefix: 'doc/' }
+/** Changes of each key, while workers run. */
+const PUTS = 4
 
-/** Waits for something that happens by itself soon. */
+/** Waits for something that happens by itself soon, or within the time of a test on a busy machine. */
 function soon(expectation: () => unknown): Promise<unknown> {
-  return vi.waitFor(expectation, { timeout: 10_000, interval: 5 })
+  return vi.waitFor(expectation, { timeout: 50_000, interval: 5 })
 }
 
 /** Nothing is left to run. */
@@ -108,7 +110,7 @@ describe.each(HOMES)('$home', ({ openDb }) => {
 
   test('two workers under one name: each change is covered, each run counted once', { tags: ['long'] }, async () => {
     const { db } = await start()
-    const keys = Array.from({ length: 12 }, (_, i) => `doc/${i}`)
+    const keys = Array.from({ length: 11 }, (_, i) => `doc/${i}`)
     let runs = 0
     const run = async (txn: Txn, { key, value }: Change): Promise<void> => {
       await txn.increment(`runs/${key}`)
@@ -119,15 +121,15 @@ describe.each(HOMES)('$home', ({ openDb }) => {
     await db.observers.put('words', DOCS)
     const workers = [observing(db, run), observing(db, run, { mode: 'pessimistic', concurrency: 2 })]
     const puts = keys.map(async (key) => {
-      for (let i = 1; i <= 8; i++) await db.put(key, `${key} ${i}`)
+      for (let i = 1; i <= PUTS; i++) await db.put(key, `${key} ${i}`)
     })
     await Promise.all(puts)
     await atRest(db, 'words')
     for (const worker of workers) await worker.stop()
-    expect(await db.batchGet(keys.map((key) => `copy/${key}`))).toEqual(keys.map((key) => `${key} 8`))
+    expect(await db.batchGet(keys.map((key) => `copy/${key}`))).toEqual(keys.map((key) => `${key} ${PUTS}`))
     const counts = (await db.batchGet(keys.map((key) => `runs/${key}`))).map(Number)
     const committed = counts.reduce((sum, count) => sum + count, 0)
-    for (const count of counts) expect(count).toBeLessThanOrEqual(8)
+    for (const count of counts) expect(count).toBeLessThanOrEqual(PUTS)
     const { acks } = await db.observers.get('words')
     expect(acks).toBe(committed)
     expect(runs).toBeGreaterThanOrEqual(committed)
