@@ -310,7 +310,8 @@ export class HintedObserver implements ActiveObserver {
     const settled = await Promise.allSettled(
       looks.map(async (cell, i) => {
         const fence = last - hinted.length + 1 + i
-        const one = await this.#step(order, hinted[i] as FoundCell, cell, fence, last)
+        const unlocked = await this.#unlocked(cell, last)
+        const one = unlocked && (await this.#step(order, hinted[i] as FoundCell, unlocked, fence, last))
         if (one === 'wait') this.#rest(cell.key)
         else if (one !== undefined) claimed.push(one)
       }),
@@ -327,14 +328,8 @@ export class HintedObserver implements ActiveObserver {
     this.#resting.set(keyText(key), this.#sources.store.time.elapsedMs() + REST_MS)
   }
 
-  /** @returns a notification when the cell was claimed. */
-  async #step(
-    order: ClaimOrder,
-    hinted: FoundCell,
-    cell: HintedCell,
-    fence: Timestamp,
-    ts: Timestamp,
-  ): Promise<Claimed | 'wait' | undefined> {
+  /** The cell without the locks of transactions that are over, looked at again where there were some. */
+  async #unlocked(cell: HintedCell, ts: Timestamp): Promise<HintedCell | undefined> {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
     const { ackKey, ackLock } = cell
@@ -346,12 +341,12 @@ export class HintedObserver implements ActiveObserver {
       // A notification that was committed and covered has gone meanwhile. Else the lock stays for now, and the next look meets it.
       return error.code === 'txn_lock_not_found'
     })
-    if (locks.length === 0 || !areGone) return this.#stepOn(order, hinted, cell, fence, ts)
-    const [unlocked] = await cells.look(this.id, [cell.key], ts)
-    return unlocked && this.#stepOn(order, hinted, unlocked, fence, ts)
+    if (locks.length === 0 || !areGone) return cell
+    return (await cells.look(this.id, [cell.key], ts))[0]
   }
 
-  async #stepOn(
+  /** @returns a notification when the cell was claimed. */
+  async #step(
     order: ClaimOrder,
     hinted: FoundCell,
     cell: HintedCell,

@@ -391,10 +391,10 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       // Locks in flight go when the database is opened again, so readers would not have met these.
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
-      if (ops.length > 0 || events.length > 0) this.health.requireWritableEngine()
-      isAsked = ops.length > 0 || events.length > 0
-      if (isAsked) this.group.enqueue(ops, answered, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
-      else answered(undefined)
+      if (ops.length === 0 && events.length === 0) return void answered(undefined)
+      this.health.requireWritableEngine()
+      isAsked = true
+      this.group.enqueue(ops, answered, changes.length > CHANGES_TOGETHER_MAX ? undefined : changes)
     }
     try {
       const encoded: Awaitable<EngineOp[]> = run(this.#encode(stored, mutations, options, effects, changes))
