@@ -4,7 +4,7 @@
  * Nothing is imported here, because `perkv/client` imports this file and runs in browsers.
  */
 
-/** The bounds that can be set, by flag or environment: limit-flags.ts. docs/operations.md lists them. */
+/** The bounds that can be set, by flag or environment: limit-flags.ts. docs/flags.md lists them. */
 export interface Limits {
   readonly keyBytesMax: number
   readonly valueBytesMax: number

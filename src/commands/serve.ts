@@ -21,7 +21,7 @@ certificates again.
 
 Flags, each also an environment variable; a flag wins:
 ${flagsHelp(OWN_FLAGS)}
-Limits, flags like the others; docs/operations.md says what happens beyond them:
+Limits, flags like the others; docs/flags.md says what happens beyond them:
 ${flagsHelp(limitFlags)}`,
 
   async run(args, env, warning) {

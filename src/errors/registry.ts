@@ -53,7 +53,7 @@ export interface ErrorRow {
   readonly optional?: Readonly<Record<string, FieldKind>>
 }
 
-/** Every error code. docs/errors.md has a line per code, and a test compares the two. */
+/** Every error code. http/openapi/problems.ts says what each means, and docs/errors.md is made from both. */
 export const ERRORS = {
   invalid_argument: { status: 400, title: 'Invalid argument', fields: { field: 'text' } },
   unauthorized: { status: 401, title: 'Unauthorized' },

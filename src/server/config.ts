@@ -49,10 +49,14 @@ const TEN_YEARS_MS = 10 * 366 * 24 * 60 * 60 * 1000
 export const SERVE_FLAGS = {
   host: { value: 'ADDRESS', help: 'address to listen on', default: '127.0.0.1' },
   port: { value: 'PORT', help: 'port to listen on; 0 takes any free port', default: '7400' },
-  data: { value: 'DIR', help: 'directory of the database, made if it is missing', default: './data' },
+  data: {
+    value: 'DIR',
+    help: 'directory of the database, made if it is missing; one process at a time',
+    default: './data',
+  },
   durability: {
     value: 'sync|async',
-    help: 'sync: fsync before every answer; async: the operating system decides when',
+    help: 'sync: fsync before every answer; async: without one, which is faster, but a crash of the machine can lose the last writes (docs/operations.md#crashes)',
     default: 'sync',
   },
   store: {
@@ -64,39 +68,49 @@ export const SERVE_FLAGS = {
     value: 'URL',
     help: 'where other servers of the same table reach this one; by default the address that it listens on',
   },
-  'log-level': { value: 'LEVEL', help: LOG_LEVELS.join(', '), default: 'info' },
+  'log-level': {
+    value: 'LEVEL',
+    help: `${LOG_LEVELS.join(', ')}; requests are logged from debug on`,
+    default: 'info',
+  },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
   'block-cache-bytes': {
     value: 'BYTES',
-    help: "LevelDB's cache of uncompressed blocks",
+    help: "LevelDB's cache of uncompressed blocks: docs/operations.md#uncached-reads",
     default: String(BLOCK_CACHE_BYTES_DEFAULT),
   },
   compression: { value: 'snappy|none', help: 'of blocks that are written from now on', default: 'snappy' },
   'gc-life-time': {
     value: 'TIME',
-    help: 'how long old versions stay readable: 90s, 10m, 12h; 0 keeps them',
+    help: 'how long old versions stay readable: 90s, 10m, 12h, 7d; 0: until a client calls gc',
     default: '10m',
   },
   'gc-interval': { value: 'TIME', help: 'time between two collections of old versions', default: '10m' },
-  'token-file': { value: 'FILE', help: 'tokens that may use the server: docs/security.md; SIGHUP reads it again' },
-  'tls-cert-file': { value: 'FILE', help: 'PEM certificate, with its chain; SIGHUP reads it again' },
+  'token-file': {
+    value: 'FILE',
+    help: 'tokens that are let in, one per line: docs/security.md#tokens; SIGHUP reads it again',
+  },
+  'tls-cert-file': {
+    value: 'FILE',
+    help: 'PEM certificate, with its chain; with the key, the server speaks HTTPS only; SIGHUP reads it again',
+  },
   'tls-key-file': { value: 'FILE', help: 'PEM key of the certificate' },
   'fast-lane': {
     value: 'on|off',
-    help: 'off: every request goes through node:http, which is slower; answers are the same',
+    help: 'off: every request goes through node:http, which is slower; answers are the same (src/http/README.md#the-fast-lane)',
     default: 'on',
   },
   'slow-ms': {
     value: 'MS',
-    help: 'requests that take this long are logged, with the places where their time went; 0: none',
+    help: 'requests that take this long are logged, with the places where their time went (docs/operations.md#slow-requests); 0: none',
     default: '1000',
   },
   'otlp-endpoint': {
     value: 'URL',
-    help: 'collector that traces are sent to; the standard OTEL_* variables do it too',
+    help: 'collector that traces are sent to (docs/operations.md#traces); the standard OTEL_* variables do it too',
   },
   'pid-file': { value: 'FILE', help: 'holds the pid while the server runs, for kill -HUP; written once it is ready' },
-  insecure: { help: 'listen on any address without tokens' },
+  insecure: { help: 'listen on any address without tokens: everybody who reaches the port may do anything' },
   ...limitFlags,
 } as const satisfies Flags
 

@@ -1,8 +1,6 @@
-import { readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { readConfig } from '../../src/server/config.js'
-import { limitFlags } from '../../src/server/limit-flags.js'
 
 test('without a flag every limit has its default', () => {
   expect(readConfig([], {}).limits).toEqual(DEFAULT_LIMITS)
@@ -14,11 +12,4 @@ test('a limit is set by flag or by environment, within its bounds', () => {
   expect(limits).toMatchObject({ txnsBytesMax: 5000, requestsMax: 8, loopDelayMsMax: 0 })
   expect(() => readConfig(['--requests-max', '0'], {})).toThrow('--requests-max must be an integer from 1')
   expect(() => readConfig([], { PERKV_KEY_BYTES_MAX: '9000' })).toThrow('PERKV_KEY_BYTES_MAX')
-})
-
-test('docs/operations.md has each limit with its default', async () => {
-  const text = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8')
-  const documented = [...text.matchAll(/^\| `--([a-z-]+)` +\| (\d+) /gm)].map(([, name, value]) => [name, value])
-  const flags = Object.entries(limitFlags).map(([name, { default: standard }]) => [name, standard])
-  expect(documented.sort()).toEqual(flags.sort())
 })

@@ -17,7 +17,7 @@ import { describedRoutes } from './described-routes.js'
 import { curlOf, type Example, type Examples } from './example.js'
 import type { Code, Parameter, Tag } from './operation.js'
 import { ANSWER_HEADERS, PATH, QUERY, REQUEST_HEADERS } from './parameters.js'
-import { MEANINGS, problemCodes } from './problems.js'
+import { problemCodes, problemDescription } from './problems.js'
 import { type Json, SchemaWriter } from './schema-writer.js'
 
 export interface DocumentOptions {
@@ -85,7 +85,7 @@ export function openApiDocument(routes: readonly RouteOptions[], options: Docume
   const problems = Object.fromEntries(
     [...PROBLEMS].map(([code, schema]) => [
       problemName(code),
-      { ...schema, title: code, description: MEANINGS[code as Code] },
+      { ...schema, title: code, description: problemDescription(code as Code) },
     ]),
   )
   const writer = new SchemaWriter(options.limits, { ...NAMED, ...problems })

@@ -176,7 +176,7 @@ ${known
       ({ path }) => !/^(title|status|code|detail|retryable|errors)\b/.test(path),
     )
     return `<article class="problem" id="code-${code}"><h3><b>${status}</b> <code>${code}</code></h3>
-<p>${inlineHtml(String(schema['description'] ?? ''))}</p>${fieldList(own)}</article>`
+${blockHtml(String(schema['description'] ?? ''))}${fieldList(own)}</article>`
   })
   .join('\n')}
 </section>`
