@@ -127,7 +127,7 @@ export const limitFlags = Object.fromEntries(
     const { value, help, beyond } = LIMIT_FLAGS[name]
     return [flagOf(name), { value, help, beyond, default: String(DEFAULT_LIMITS[name]) }]
   }),
-) as Record<LimitFlagName, Flag & Pick<LimitFlag, 'beyond'>>
+) as Record<LimitFlagName, Flag & { readonly beyond: string }>
 
 /** @throws UsageError */
 export function readLimits({ required }: Pick<FlagReader<LimitFlagName>, 'required'>): Limits {
