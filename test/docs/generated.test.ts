@@ -1,13 +1,19 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
+import type { Document } from '../../src/http/openapi/reference-page.js'
+import { testServers } from '../http/support.js'
 import { errors } from './generated/errors.js'
 import { commandFlags, limits, serveFlags, serverFlags } from './generated/flags.js'
+import { reference } from './generated/reference.js'
+
+const start = testServers()
 
 /** The parts of docs/ that are made from tables of the source. `npm run docs` writes them into the documents. */
 
-const PARTS: Readonly<Record<string, () => string | Promise<string>>> = {
+const PARTS: Readonly<Record<string, (document: Document) => string | Promise<string>>> = {
   errors,
+  reference,
   'flags of serve': serveFlags,
   limits,
   'flags of clients': serverFlags,
@@ -16,6 +22,7 @@ const PARTS: Readonly<Record<string, () => string | Promise<string>>> = {
 
 const DOCUMENTS: Readonly<Record<string, readonly string[]>> = {
   'errors.md': ['errors'],
+  'reference.md': ['reference'],
   'flags.md': ['flags of serve', 'limits', 'flags of clients', 'flags of commands'],
 }
 
@@ -26,7 +33,8 @@ test.each(Object.entries(DOCUMENTS))('docs/%s is what npm run docs makes', { tag
   const path = fileURLToPath(new URL(`../../docs/${name}`, import.meta.url))
   const text = readFileSync(path, 'utf8')
   expect([...text.matchAll(PART)].map(([, part]) => part)).toEqual(wanted)
-  const made = new Map(await Promise.all(wanted.map(async (part) => [part, await PARTS[part]?.()] as const)))
+  const document = (await (await start()).get('/openapi.json')).json<Document>()
+  const made = new Map(await Promise.all(wanted.map(async (part) => [part, await PARTS[part]?.(document)] as const)))
   const whole = text.replace(PART, (_, part: string) => made.get(part) ?? '')
   if (process.env['PERKV_DOCS_WRITE']) writeFileSync(path, whole)
   else expect(text).toBe(whole)

@@ -10,9 +10,11 @@ export interface Field {
 }
 
 type Schemas = Readonly<Record<string, Json>>
+/** What stands in place of the fields of a component. */
+type Atoms = Readonly<Record<string, string>>
 
-/** Components whose type says enough. */
-const ATOMS: Readonly<Record<string, string>> = {
+/** Components whose type says enough. @internal */
+export const ATOMS: Atoms = {
   Key: 'bytes',
   Value: 'bytes',
   Bound: 'bytes',
@@ -23,38 +25,39 @@ const ATOMS: Readonly<Record<string, string>> = {
 }
 
 /** The fields of a schema, those of nested objects and lists after their own. */
-export function fieldsOf(schema: Json, schemas: Schemas, path = ''): Field[] {
+export function fieldsOf(schema: Json, schemas: Schemas, path = '', atoms = ATOMS): Field[] {
   const { properties, required, items, anyOf } = resolved(schema, schemas)
-  if (atomOf(schema) !== undefined) return []
-  if (items !== undefined) return fieldsOf(items as Json, schemas, `${path}[]`)
+  if (atomOf(schema, atoms) !== undefined) return []
+  if (items !== undefined) return fieldsOf(items as Json, schemas, `${path}[]`, atoms)
   if (anyOf !== undefined)
     return (anyOf as readonly Json[]).flatMap((one) => {
       const { title } = resolved(one, schemas)
-      const fields = fieldsOf(one, schemas, path)
+      const fields = fieldsOf(one, schemas, path, atoms)
       return typeof title === 'string' && fields.length > 0
         ? fields.map((field) => ({ ...field, description: `(${title}) ${field.description}`.trim() }))
         : fields
     })
   return Object.entries((properties ?? {}) as Record<string, Json>).flatMap(([name, property]) => {
     const own = path === '' ? name : `${path}.${name}`
-    const common = atomOf(property) === undefined ? resolved(property, schemas)['description'] : undefined
+    const common = atomOf(property, atoms) === undefined ? resolved(property, schemas)['description'] : undefined
     const description = property['description'] ?? common ?? ''
     const isRequired = ((required ?? []) as readonly string[]).includes(name)
-    const field = { path: own, type: typeOf(property, schemas), isRequired, description: String(description) }
-    return [field, ...fieldsOf(property, schemas, own)]
+    const field = { path: own, type: typeOf(property, schemas, atoms), isRequired, description: String(description) }
+    return [field, ...fieldsOf(property, schemas, own, atoms)]
   })
 }
 
 /** In words: `integer, 1 to 100`, `list of bytes`. */
-export function typeOf(schema: Json, schemas: Schemas): string {
-  const atom = atomOf(schema)
+export function typeOf(schema: Json, schemas: Schemas, atoms = ATOMS): string {
+  const atom = atomOf(schema, atoms)
   if (atom !== undefined) return atom
   const { type, enum: names, items, anyOf, const: value, format, maxItems, minItems } = resolved(schema, schemas)
   if (value !== undefined) return JSON.stringify(value)
   if (names !== undefined) return (names as readonly string[]).map((name) => `"${name}"`).join(', ')
   if (anyOf !== undefined)
-    return [...new Set((anyOf as readonly Json[]).map((one) => typeOf(one, schemas)))].join(' or ')
-  if (items !== undefined) return `list of ${typeOf(items as Json, schemas)}${bounds(minItems, maxItems, 'items')}`
+    return [...new Set((anyOf as readonly Json[]).map((one) => typeOf(one, schemas, atoms)))].join(' or ')
+  if (items !== undefined)
+    return `list of ${typeOf(items as Json, schemas, atoms)}${bounds(minItems, maxItems, 'items')}`
   if (type === 'integer') {
     const { minimum, maximum } = resolved(schema, schemas)
     return `integer${bounds(minimum, maximum === Number.MAX_SAFE_INTEGER ? undefined : maximum)}`
@@ -74,9 +77,9 @@ function shown(value: number): string {
   return value.toLocaleString('en').replaceAll(',', ' ')
 }
 
-function atomOf(schema: Json): string | undefined {
+function atomOf(schema: Json, atoms: Atoms): string | undefined {
   const ref = schema['$ref']
-  return typeof ref === 'string' ? ATOMS[ref.slice(ref.lastIndexOf('/') + 1)] : undefined
+  return typeof ref === 'string' ? atoms[ref.slice(ref.lastIndexOf('/') + 1)] : undefined
 }
 
 export function resolved(schema: Json, schemas: Schemas): Json {

@@ -10,7 +10,8 @@ interface Media {
   readonly examples?: Readonly<Record<string, { readonly summary: string; readonly value: unknown }>>
 }
 
-interface Answer {
+/** @internal */
+export interface Answer {
   readonly $ref?: string
   readonly description: string
   readonly headers?: Readonly<Record<string, { readonly description?: string }>>
@@ -38,8 +39,8 @@ interface Operation {
   readonly 'x-codeSamples'?: readonly { readonly label: string; readonly source: string }[]
 }
 
-/** What the page reads of `openApiDocument`. */
-interface Document {
+/** What pages read of `openApiDocument`. @internal */
+export interface Document {
   readonly info: { readonly version: string; readonly description: string }
   readonly tags: readonly { readonly name: string; readonly description: string }[]
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>
@@ -49,7 +50,8 @@ interface Document {
   }
 }
 
-interface Call extends Operation {
+/** @internal */
+export interface Call extends Operation {
   readonly method: string
   readonly path: string
 }
@@ -65,12 +67,7 @@ export function contentSecurityPolicy(): string {
 export function referencePage(written: Json): string {
   const document = written as unknown as Document
   const page = new Page(document)
-  const calls = Object.entries(document.paths).flatMap(([path, item]) =>
-    Object.entries(item).map(([method, operation]): Call => ({ ...operation, method: method.toUpperCase(), path })),
-  )
-  const areas = document.tags.map(({ name, description }) => {
-    return { name, description, id: areaId(name), calls: calls.filter(({ tags }) => tags[0] === name) }
-  })
+  const areas = areasOf(document).map((area) => ({ ...area, id: areaId(area.name) }))
   const { version, description } = document.info
   return `<!doctype html>
 <html lang="en">
@@ -117,6 +114,14 @@ ${page.codes()}
 </body>
 </html>
 `
+}
+
+/** @internal */
+export function areasOf({ paths, tags }: Document): { name: string; description: string; calls: Call[] }[] {
+  const calls = Object.entries(paths).flatMap(([path, item]) =>
+    Object.entries(item).map(([method, operation]): Call => ({ ...operation, method: method.toUpperCase(), path })),
+  )
+  return tags.map((tag) => ({ ...tag, calls: calls.filter((call) => call.tags[0] === tag.name) }))
 }
 
 function areaId(name: string): string {

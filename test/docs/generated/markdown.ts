@@ -36,5 +36,5 @@ export function linked(text: string): string {
       return `[${path}](${to}${anchor})`
     })
     .replace(/(?<![`\w-])--[a-z][a-z-]+/g, '`$&`')
-    .replaceAll(/(?<=\w)\*(?=\W)/g, '\\*')
+    .replaceAll('_*', '_\\*')
 }
