@@ -2,18 +2,21 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import type { Document } from '../../src/http/openapi/reference-page.js'
-import { testServers } from '../http/support.js'
+import { scrapeOf } from '../http/metrics/scrape.js'
+import { type TestServer, testServers } from '../http/support.js'
 import { errors } from './generated/errors.js'
 import { commandFlags, limits, serveFlags, serverFlags } from './generated/flags.js'
+import { metrics } from './generated/metrics.js'
 import { reference } from './generated/reference.js'
 
 const start = testServers()
 
 /** The parts of docs/ that are made from tables of the source. `npm run docs` writes them into the documents. */
 
-const PARTS: Readonly<Record<string, (document: Document) => string | Promise<string>>> = {
-  errors,
-  reference,
+const PARTS: Readonly<Record<string, (server: TestServer) => string | Promise<string>>> = {
+  errors: async (server) => errors(await documentOf(server)),
+  reference: async (server) => reference(await documentOf(server)),
+  metrics: async (server) => metrics(await scrapeOf(server)),
   'flags of serve': serveFlags,
   limits,
   'flags of clients': serverFlags,
@@ -23,7 +26,12 @@ const PARTS: Readonly<Record<string, (document: Document) => string | Promise<st
 const DOCUMENTS: Readonly<Record<string, readonly string[]>> = {
   'errors.md': ['errors'],
   'reference.md': ['reference'],
+  'monitoring/README.md': ['metrics'],
   'flags.md': ['flags of serve', 'limits', 'flags of clients', 'flags of commands'],
+}
+
+async function documentOf(server: TestServer): Promise<Document> {
+  return (await server.get('/openapi.json')).json<Document>()
 }
 
 /** What stands between these lines is made. */
@@ -33,8 +41,8 @@ test.each(Object.entries(DOCUMENTS))('docs/%s is what npm run docs makes', { tag
   const path = fileURLToPath(new URL(`../../docs/${name}`, import.meta.url))
   const text = readFileSync(path, 'utf8')
   expect([...text.matchAll(PART)].map(([, part]) => part)).toEqual(wanted)
-  const document = (await (await start()).get('/openapi.json')).json<Document>()
-  const made = new Map(await Promise.all(wanted.map(async (part) => [part, await PARTS[part]?.(document)] as const)))
+  const server = await start()
+  const made = new Map(await Promise.all(wanted.map(async (part) => [part, await PARTS[part]?.(server)] as const)))
   const whole = text.replace(PART, (_, part: string) => made.get(part) ?? '')
   if (process.env['PERKV_DOCS_WRITE']) writeFileSync(path, whole)
   else expect(text).toBe(whole)

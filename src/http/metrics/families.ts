@@ -24,7 +24,7 @@ export interface Asked {
   readonly diskSpace: DiskSpace | undefined
 }
 
-/** All of PerKV's own metrics. docs/monitoring/README.md explains each. */
+/** All of PerKV's own metrics. docs/monitoring/README.md shows them: `npm run docs`. */
 export function* families(measured: Measured, asked: Asked): Generator<Family, void> {
   const { database, version, durability } = measured
   yield gauge('perkv_build_info', 'The version of the server, its store and its durability. Always 1.', [
@@ -48,27 +48,39 @@ function ofHttp({ traffic, meters }: Measured, { connections }: Asked): Family[]
   return [
     histogram(
       'perkv_http_request_duration_seconds',
-      'From the head of a request to the end of its answer, without streams.',
+      'From the head of a request to the end of its answer. The route is a pattern such as /v1/kv/:key, or none; the code is the status.',
       byRoute(meters, ({ answers }) => answers),
     ),
     histogram(
       'perkv_http_stream_duration_seconds',
-      'The same of streams: feeds, NDJSON, backups.',
+      'The same of streams (feeds, NDJSON, backups), which last as long as their client listens.',
       byRoute(meters, (route) => route.streams),
     ),
     counter(
       'perkv_http_problems_total',
-      'Problems by their code.',
+      'Problems by the code in their body.',
       [...meters.problems].map(([code, count]) => [{ code }, count]),
     ),
-    gauge('perkv_http_connections', 'Open connections.', connections),
-    gauge('perkv_http_requests_in_flight', 'Requests that are admitted and not answered.', requests),
+    gauge('perkv_http_connections', 'Open connections; bound: --connections-max.', connections),
+    gauge(
+      'perkv_http_requests_in_flight',
+      'Requests that are admitted and not answered; bound: --requests-max.',
+      requests,
+    ),
     counter('perkv_http_requests_shed_total', 'Requests that were refused because of overload.', shed),
-    gauge('perkv_http_body_bytes', 'Bytes of request bodies in memory.', bodyBytes),
-    gauge('perkv_http_answer_bytes', 'Bytes of long answers in memory.', answerBytes),
-    gauge('perkv_http_streams', 'NDJSON scans and backups that are open.', streams),
-    gauge('perkv_http_watches', 'Requests that wait for something to happen, and streams of changes.', watches),
-    histogram('perkv_event_loop_delay_seconds', 'By how much a timer of 50 ms came late.', traffic.loopDelays),
+    gauge('perkv_http_body_bytes', 'Bytes of request bodies in memory; bound: --bodies-bytes-max.', bodyBytes),
+    gauge('perkv_http_answer_bytes', 'Bytes of long answers in memory; bound: --answers-bytes-max.', answerBytes),
+    gauge('perkv_http_streams', 'Open NDJSON scans and backups; bound: --streams-max.', streams),
+    gauge(
+      'perkv_http_watches',
+      'Streams of changes, and requests that wait for a change or a claim; bound: --watches-max.',
+      watches,
+    ),
+    histogram(
+      'perkv_event_loop_delay_seconds',
+      'By how much a timer came late: for so long every request has waited for the processor.',
+      traffic.loopDelays,
+    ),
   ]
 }
 
@@ -83,7 +95,7 @@ function* byRoute(
 function ofTransactions({ commits, rolledBackKeys, resolvedLocks, refusals, ...waits }: StoreMeters): Family[] {
   const refused = [...refusals].map(([name, count]) => [name.split('\n') as [string, string], count] as const)
   return [
-    counter('perkv_commits_total', 'Transactions that were committed: in one phase, in two, or by async commit.', [
+    counter('perkv_commits_total', 'Committed transactions: 1pc in one phase, 2pc in two, async by async commit.', [
       [{ kind: '1pc' }, commits.onePhase],
       [{ kind: '2pc' }, commits.twoPhase],
       [{ kind: 'async' }, commits.async],
@@ -91,19 +103,23 @@ function ofTransactions({ commits, rolledBackKeys, resolvedLocks, refusals, ...w
     counter('perkv_rolled_back_keys_total', 'Keys of transactions that their clients rolled back.', rolledBackKeys),
     counter(
       'perkv_write_conflicts_total',
-      "Prewrites and locks that were refused because of a newer version, by TiKV's reason.",
+      "Prewrites and locks refused because of a newer version. TiKV's reasons: optimistic, pessimistic_retry, self_rolled_back, rc_check_ts, lazy_uniqueness_check.",
       refused.flatMap(([[code, reason], count]) => (code === 'write_conflict' ? [[{ reason }, count] as const] : [])),
     ),
     counter(
       'perkv_refusals_total',
-      'Prewrites, commits and pessimistic locks that were refused, by code.',
+      'Prewrites, commits and pessimistic locks that were refused, by code; deadlock counts deadlocks.',
       byCode(refused),
     ),
-    counter('perkv_resolved_locks_total', 'Locks that were ended for others, by the outcome of their transaction.', [
+    counter('perkv_resolved_locks_total', 'Locks that were ended for other transactions: committed, rolled_back.', [
       [{ outcome: 'committed' }, resolvedLocks.committed],
       [{ outcome: 'rolled_back' }, resolvedLocks.rolledBack],
     ]),
-    histogram('perkv_latch_wait_seconds', 'Waits for latches. Those that were free are not counted.', waits.latchWaits),
+    histogram(
+      'perkv_latch_wait_seconds',
+      'Waits for other requests that write the same key at this moment; free latches are not counted.',
+      waits.latchWaits,
+    ),
     histogram('perkv_lock_wait_seconds', 'Waits of pessimistic requests in the queue of a lock.', waits.lockWaits),
   ]
 }
@@ -123,27 +139,51 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
     ...(locks === undefined
       ? []
       : [
-          gauge('perkv_locks', 'Locks on keys now.', locks),
-          gauge('perkv_oldest_lock_age_seconds', 'Time since the start of the oldest lock; 0: none stands.', ageS),
+          gauge('perkv_locks', 'Locks that stand; bound: --locks-max.', locks),
+          gauge(
+            'perkv_oldest_lock_age_seconds',
+            'Seconds since the oldest lock began; 0: none stands. Not on Bigtable.',
+            ageS,
+          ),
         ]),
     gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', store.figures.waiting),
-    gauge('perkv_open_transactions', 'Interactive transactions that are open.', openTransactions),
-    gauge('perkv_open_transaction_bytes', 'Bytes that they hold in memory.', transactionBytes),
-    gauge('perkv_outcome_bytes', 'Bytes of stored outcomes of idempotent requests.', outcomeBytes),
+    gauge('perkv_open_transactions', 'Open interactive transactions; bound: --txns-max.', openTransactions),
+    gauge(
+      'perkv_open_transaction_bytes',
+      'Bytes that open transactions hold in memory; bound: --txns-bytes-max.',
+      transactionBytes,
+    ),
+    gauge(
+      'perkv_outcome_bytes',
+      'Bytes of stored outcomes of requests with an Idempotency-Key; bound: --outcomes-bytes-max.',
+      outcomeBytes,
+    ),
   ]
 }
 
 function ofOracle({ store }: Database): Family[] {
   const { meters, aheadMs, clockAheadMs } = store.figures.oracle
   return [
-    counter('perkv_oracle_timestamps_total', 'Timestamps that were handed out.', meters.timestamps),
-    histogram('perkv_oracle_wait_seconds', 'Waits for timestamps: for the mark on disk, or for the clock.', [
-      [{ reason: 'mark' }, meters.markWaits],
-      [{ reason: 'ahead' }, meters.aheadWaits],
-    ]),
-    gauge('perkv_oracle_ahead_seconds', 'By how much timestamps are ahead of the clock.', aheadMs / 1000),
-    gauge('perkv_clock_ahead_seconds', 'By how much the clock is ahead of the system clock.', clockAheadMs / 1000),
-    counter('perkv_clock_steps_total', 'Steps of the system clock by more than a second.', [
+    counter('perkv_oracle_timestamps_total', 'Timestamps that the oracle has handed out.', meters.timestamps),
+    histogram(
+      'perkv_oracle_wait_seconds',
+      "Waits for timestamps: until the oracle's mark is on disk (mark), or because clients ask for more than time allows (ahead).",
+      [
+        [{ reason: 'mark' }, meters.markWaits],
+        [{ reason: 'ahead' }, meters.aheadWaits],
+      ],
+    ),
+    gauge(
+      'perkv_oracle_ahead_seconds',
+      'By how much timestamps run ahead of the clock, after bursts of over 2048 per millisecond.',
+      aheadMs / 1000,
+    ),
+    gauge(
+      'perkv_clock_ahead_seconds',
+      "By how much the server's clock is ahead of the system clock, which was set back.",
+      clockAheadMs / 1000,
+    ),
+    counter('perkv_clock_steps_total', 'Steps of the system clock by more than a second: forward, back.', [
       [{ direction: 'forward' }, meters.clockSteps.forward],
       [{ direction: 'back' }, meters.clockSteps.back],
     ]),
@@ -176,30 +216,66 @@ function ofStorage(
   const levels = store.files?.levels() ?? []
   const writable = fault === undefined && restoring === undefined ? 1 : 0
   return [
-    gauge('perkv_writable', '1, or 0 while writes are refused.', writable),
-    histogram('perkv_engine_write_seconds', 'Writes to the engine, with their fsync if they have one.', writes),
-    histogram('perkv_group_commit_batches', 'Batches that shared a write.', groupBatches),
+    gauge(
+      'perkv_writable',
+      '1; 0 while writes are refused (a full disk, damage, a restore that is not complete).',
+      writable,
+    ),
+    histogram('perkv_engine_write_seconds', 'Writes of the engine, each with its fsync (--durability sync).', writes),
+    histogram(
+      'perkv_group_commit_batches',
+      'Batches of requests that shared a write. Many: the disk is the bound, and group commit makes up for it.',
+      groupBatches,
+    ),
     histogram('perkv_group_commit_bytes', 'Bytes of a write.', groupBytes),
     counter('perkv_engine_failed_writes_total', 'Writes that failed.', failedWrites),
-    gauge('perkv_engine_queued_batches', 'Batches that wait for the disk.', writeQueue.batches),
-    gauge('perkv_engine_queued_bytes', 'Their bytes.', writeQueue.bytes),
-    counter('perkv_version_cache_hits_total', 'Reads of a key that memory has answered.', cache.hits),
-    counter('perkv_version_cache_misses_total', 'Reads of a key that went to the engine.', cache.misses),
+    gauge(
+      'perkv_engine_queued_batches',
+      'Batches that wait for the disk; bound: --write-queue-max.',
+      writeQueue.batches,
+    ),
+    gauge(
+      'perkv_engine_queued_bytes',
+      'Bytes of batches that wait for the disk; bound: --write-queue-bytes-max.',
+      writeQueue.bytes,
+    ),
+    counter('perkv_version_cache_hits_total', 'Reads of single keys that memory has answered.', cache.hits),
+    counter(
+      'perkv_version_cache_misses_total',
+      'Reads of single keys that went to LevelDB. Many, with slow reads: raise --cache-bytes-max.',
+      cache.misses,
+    ),
     ...(cacheBytes === undefined
       ? []
-      : [gauge('perkv_version_cache_bytes', 'Bytes that the version cache holds.', cacheBytes)]),
+      : [
+          gauge(
+            'perkv_version_cache_bytes',
+            'Bytes that the version cache holds; bound: --cache-bytes-max.',
+            cacheBytes,
+          ),
+        ]),
     ...(storeBytes === undefined
       ? []
-      : [gauge('perkv_store_bytes', 'Bytes of the tables on disk, about.', storeBytes)]),
+      : [
+          gauge(
+            'perkv_store_bytes',
+            'Bytes of the tables on disk, about. The log beside them has a few MiB.',
+            storeBytes,
+          ),
+        ]),
     ...(diskSpace === undefined
       ? []
       : [
-          gauge('perkv_disk_free_bytes', 'Free bytes of the file system of the data directory.', diskSpace.freeBytes),
-          gauge('perkv_disk_size_bytes', 'All bytes of that file system.', diskSpace.bytes),
+          gauge(
+            'perkv_disk_free_bytes',
+            'Bytes that the file system of --data has free for the server.',
+            diskSpace.freeBytes,
+          ),
+          gauge('perkv_disk_size_bytes', 'All bytes of the file system of --data.', diskSpace.bytes),
         ]),
     gauge(
       'perkv_leveldb_level_files',
-      'Tables per level.',
+      'Tables per level. Level 0 above 8 for long: compaction does not keep up.',
       levels.map(({ level, files }) => [{ level }, files]),
     ),
     gauge(
@@ -216,13 +292,13 @@ function ofCollection({ store }: Database, { gc, safePoint }: DatabaseStatus): F
   return [
     gauge(
       'perkv_safe_point_age_seconds',
-      'Age of the safe point; 0 before the first collection.',
+      'Age of the safe point: about --gc-life-time and --gc-interval together, unless something holds it back.',
       safePoint === 0 ? 0 : secondsSince(store.now(), safePoint),
     ),
-    gauge('perkv_pins', 'Pins of snapshots.', gc.pins),
+    gauge('perkv_pins', 'Pinned snapshots.', gc.pins),
     counter('perkv_collections_total', 'Collections of old versions that have begun.', runs),
-    counter('perkv_collection_failures_total', 'Those that failed.', failures),
-    counter('perkv_collection_seconds_total', 'How long they have run.', seconds),
+    counter('perkv_collection_failures_total', 'Collections that failed.', failures),
+    counter('perkv_collection_seconds_total', 'How long collections have run.', seconds),
     counter('perkv_collection_removed_versions_total', 'Versions that collections have removed.', removedVersions),
     gauge('perkv_collection_running', '1 while old versions are collected.', gc.isRunning ? 1 : 0),
     ...(lastRun === undefined
@@ -230,12 +306,12 @@ function ofCollection({ store }: Database, { gc, safePoint }: DatabaseStatus): F
       : [
           gauge(
             'perkv_collection_last_start_timestamp_seconds',
-            'Unix time at which the last collection began.',
+            'Unix time at which the last collection began; absent before the first.',
             lastRun.startedAtMs / 1000,
           ),
           gauge(
             'perkv_collection_last_duration_seconds',
-            'How long the last collection took.',
+            'How long the last collection took; absent before the first.',
             lastRun.durationMs / 1000,
           ),
         ]),
@@ -246,30 +322,34 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
   const { lagMs, heldBackBy, live, behind } = feed
   const consumers = database.changes.consumers.summary()
   return [
-    gauge('perkv_feed_lag_seconds', 'How far resolved_ts is behind because locks hold it back.', lagMs / 1000),
+    gauge('perkv_feed_lag_seconds', 'How far the change feed is behind because locks hold it back.', lagMs / 1000),
     gauge(
       'perkv_feed_held_back_by',
-      'Locks that hold it back, of transactions that are over 2 s old.',
+      'Locks that hold the change feed back, of transactions that are over 2 s old.',
       heldBackBy.length,
     ),
-    gauge('perkv_feed_streams', 'Streams of changes that have caught up, and that read the log.', [
+    gauge('perkv_feed_streams', 'Streams of changes: live ones have caught up, those behind read the log on disk.', [
       [{ state: 'live' }, live],
       [{ state: 'behind' }, behind],
     ]),
-    gauge('perkv_consumers', 'Durable consumers.', consumers.count),
-    gauge('perkv_consumers_lost', 'Those whose position a collection has passed.', consumers.lost),
-    gauge('perkv_consumer_lag_seconds', 'Age of the oldest position of the others.', consumers.lagMs / 1000),
+    gauge('perkv_consumers', 'Durable consumers; bound: --consumers-max.', consumers.count),
+    gauge('perkv_consumers_lost', 'Consumers whose position collection has passed.', consumers.lost),
+    gauge(
+      'perkv_consumer_lag_seconds',
+      'Age of the oldest position of a consumer that is not lost.',
+      consumers.lagMs / 1000,
+    ),
   ]
 }
 
 function ofLeases({ leases }: Database): Family[] {
   const { held, waiting, grants, renewals, ends } = leases.summary()
   return [
-    gauge('perkv_leases', 'Leases that are held.', held),
-    gauge('perkv_lease_waits', 'Requests that wait for a lease.', waiting),
+    gauge('perkv_leases', 'Leases that are held; bound: --leases-max.', held),
+    gauge('perkv_lease_waits', 'Requests that wait for a lease; bound: --watches-max.', waiting),
     counter('perkv_lease_grants_total', 'Leases that were granted.', grants),
     counter('perkv_lease_renewals_total', 'Renewals of leases.', renewals),
-    counter('perkv_lease_ends_total', 'Leases that were released, and that ran out.', [
+    counter('perkv_lease_ends_total', 'Leases that ended: released by the holder, or ran_out without a renewal.', [
       [{ end: 'released' }, ends.released],
       [{ end: 'ran_out' }, ends.ranOut],
     ]),
@@ -282,27 +362,27 @@ function ofObservers(all: readonly CountedObserver[]): Family[] {
   return [
     gauge(
       'perkv_observer_pending',
-      'Keys that an observer has to run for.',
+      'Keys that wait for a worker.',
       per(({ pending }) => pending),
     ),
     gauge(
       'perkv_observer_claimed',
-      'Those that workers have taken.',
+      'Keys that workers have claimed.',
       per(({ claimed }) => claimed),
     ),
     gauge(
       'perkv_observer_delayed',
-      'Those that wait for another attempt.',
+      'Keys that wait for another attempt.',
       per(({ delayed }) => delayed),
     ),
     gauge(
       'perkv_observer_parked',
-      'Keys that have failed too often.',
+      'Keys that have failed too often; nobody runs them again by itself.',
       per(({ parked }) => parked),
     ),
     gauge(
       'perkv_observer_lag_seconds',
-      'Age of the oldest change that is not covered.',
+      'Age of the oldest change that is not covered by a run.',
       per(({ lagMs }) => lagMs / 1000),
     ),
     counter(

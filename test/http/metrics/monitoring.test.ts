@@ -9,22 +9,6 @@ const file = (name: string): Promise<string> =>
 
 /** Labels that Prometheus or a histogram adds. */
 const ADDED = ['instance', 'job', 'le']
-const TABLE_ROW = /^\| `(perkv_\w+)` +\| (\w+) +\| ([^|]*)\|/gm
-
-interface Explained {
-  readonly type: string
-  readonly labels: readonly string[]
-}
-
-async function explained(): Promise<Map<string, Explained>> {
-  const rows = [...(await file('README.md')).matchAll(TABLE_ROW)]
-  return new Map(
-    rows.map(([, name = '', type = '', labels = '']) => [
-      name,
-      { type, labels: [...labels.matchAll(/`(\w+)`/g)].map(([, label = '']) => label) },
-    ]),
-  )
-}
 
 /** Expressions of the dashboard: of its panels, annotations and variables. */
 function expressionsIn(value: unknown): string[] {
@@ -46,7 +30,6 @@ describe('what docs/monitoring names', () => {
 
   test('is in a real scrape: metrics and their labels', async () => {
     const { types, series, labels } = await scrapeOf(await start())
-    const known = await explained()
     for (const [name, text] of used) {
       const metrics = new Set(text.match(/\b(?:perkv|process|nodejs)_\w+/g))
       expect(metrics.size, name).toBeGreaterThan(3)
@@ -58,23 +41,11 @@ describe('what docs/monitoring names', () => {
         expect(series, `${name}: ${metric}`).toContain(metric)
       for (const [, metric = '', given = ''] of text.matchAll(/\b(perkv_\w+)\{([^}]*)\}/g)) {
         const family = types.has(metric) ? metric : metric.replace(/_(bucket|sum|count)$/, '')
-        const allowed = [...ADDED, ...(known.get(family)?.labels ?? [])]
+        const allowed = [...ADDED, ...(labels.get(family) ?? [])]
         for (const [, label] of given.matchAll(/(\w+)=~?"/g)) expect(allowed, `${name}: ${metric}`).toContain(label)
       }
     }
     expect([...labels].filter(([, own]) => own.length > 0).length).toBeGreaterThan(8)
-  })
-
-  test('each metric of the server is explained, with its type and labels, and no other', async () => {
-    const { types, labels } = await scrapeOf(await start())
-    const known = await explained()
-    const own = [...types.keys()].filter((name) => name.startsWith('perkv_'))
-    expect([...known.keys()].sort()).toEqual(own.sort())
-    for (const [name, { type, labels: named }] of known) {
-      expect(type, name).toBe(types.get(name))
-      const found = labels.get(name)
-      if (found !== undefined) expect([...named].sort(), name).toEqual(found)
-    }
   })
 
   test('each alert says why it matters and how to go on', () => {

@@ -54,6 +54,7 @@ export function sealedEngine(engine: Engine): Engine {
     },
     compactRange: (start, end) => engine.compactRange(start, end),
     approximateSize: (start, end) => engine.approximateSize(start, end),
+    levels: () => engine.levels?.() ?? [],
     requireRoom: () => engine.requireRoom(),
     reopen: () => engine.reopen(),
     close: () => engine.close(),
