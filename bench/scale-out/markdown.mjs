@@ -98,6 +98,8 @@ function nodesTable({ transfers, puts }) {
 }
 
 const SHOWN_NODES = [10, 100, 1000]
+/** The others bring little, as the document says; all are in the JSON. */
+const SHOWN_ORACLES = ['as today', 'leader without clients', '+ relays and four proofs']
 
 const oracleTable = (transfers) =>
   table(
@@ -114,7 +116,7 @@ const oracleTable = (transfers) =>
       ['transfer p50, ms', ({ p50 }) => whole(p50)],
       ['p99', ({ p99 }) => whole(p99)],
     ],
-    transfers.filter(({ nodes }) => SHOWN_NODES.includes(nodes)),
+    transfers.filter(({ nodes, oracle }) => SHOWN_NODES.includes(nodes) && SHOWN_ORACLES.includes(oracle)),
   )
 
 const hotTable = ({ hotRows, ascending }) =>
