@@ -1,4 +1,4 @@
-/** Section 3 and section 4 of docs/api.md, as a program without a client library uses them: over fetch. */
+/** One-shot and interactive transactions, as a program without a client library uses them: over fetch. */
 
 export type Mode = 'optimistic' | 'pessimistic'
 export type Isolation = 'snapshot' | 'serializable'

@@ -23,7 +23,7 @@ interface Status {
 /** Ends transactions whatever the age of their locks. */
 const AT_ONCE = Number.MAX_SAFE_INTEGER
 
-/** A client that coordinates its transactions itself, with no library: section 4 of docs/api.md over fetch. */
+/** A client that coordinates its transactions itself, with no library: the Percolator protocol of docs/api.md over fetch. */
 export class PercolatorClient {
   constructor(readonly url: string) {}
 

@@ -12,7 +12,7 @@ declare module 'fastify' {
   }
 }
 
-/** `GET /v1/kv/{key}`, as docs/api.md writes it. @internal */
+/** `GET /v1/kv/{key}`. @internal */
 export function routeName(method: string, url: string): string {
   return `${method} ${url.replace(/:(\w+)/g, '{$1}')}`
 }

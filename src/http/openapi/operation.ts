@@ -51,5 +51,5 @@ export interface Operation {
   readonly head?: { readonly id: string; readonly summary: string }
 }
 
-/** By method and path, as docs/api.md writes them. */
+/** By method and path, such as `GET /v1/kv/{key}`. */
 export type Operations = Readonly<Record<string, Operation>>

@@ -10,18 +10,24 @@ const ETags: Schema = { type: 'string' }
 
 /** Parameters of the query, by name, as most calls mean them. An entry of a call may say otherwise. */
 export const QUERY: Readonly<Record<string, Parameter>> = {
-  ts: { description: 'The snapshot to read. Default, and 0: now.', schema: Timestamp },
+  ts: {
+    description:
+      'The snapshot to read; 410 below the safe point. One in the future sees what is committed now, and does not repeat. Default, and 0: now.',
+    schema: Timestamp,
+  },
   at: {
     description:
-      'The snapshot to read, by the clock: everything that was committed in that millisecond or before. RFC 3339. Does not go with `ts`.',
+      'The snapshot to read, by the clock, as exactly as timestamps follow it: everything that was committed in that millisecond or before. RFC 3339. Does not go with `ts`.',
     schema: Moment,
   },
   lock_wait_ms: {
-    description: 'How long to wait for locks of other transactions. Default: 3000.',
+    description:
+      'How long to wait for locks of other transactions, then 423. One that is over its time is ended. Default: 3000.',
     schema: { type: 'integer', minimum: 0, maximum: 3_600_000 },
   },
   timeout_ms: {
-    description: 'The request is given up after this time, unless its commit has begun. Default: never.',
+    description:
+      'Deadline of the whole request, from its arrival: 504 `deadline_exceeded`, unless its commit has begun, which is waited for. Default: never.',
     schema: { type: 'integer', minimum: 1, maximum: TIMEOUT_MS_MAX },
   },
   ttl_ms: {
@@ -107,11 +113,11 @@ export const REQUEST_HEADERS: Readonly<Record<RequestHeader, Parameter>> = {
   },
   'Idempotency-Key': {
     description:
-      'Makes the call take effect once: the same request under the same key within ten minutes, restarts included, gets the answer of the first one and writes nothing. Only outcomes that succeeded are stored. A repeat waits while the first still runs.',
+      'Makes the call take effect once: the same request under the same key within ten minutes, restarts included, gets the answer of the first one and writes nothing; another request under that key is 422. Only outcomes that succeeded are stored. A repeat waits while the first still runs. Where the outcome is too long (413), or too many are stored (503), nothing is written.',
     schema: { type: 'string', pattern: '^[ -~]{1,255}$' },
   },
   'Last-Event-ID': {
-    description: 'Of the last event that came: the stream goes on after it.',
+    description: 'Of the last event that came: the stream goes on after it. A malformed one is 400.',
     schema: { type: 'string' },
   },
 }

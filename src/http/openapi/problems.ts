@@ -142,7 +142,7 @@ export const PROBLEM_TEXTS: Readonly<Record<Code, ProblemText>> = {
   },
   deadlock: {
     meaning:
-      'Waiting for `lock_key` would close a cycle of waits: `wait_chain`, from the holder of that lock, whose `start_ts` is `lock_ts`, back to it.',
+      'Waiting for `lock_key` would close a cycle of waits: `wait_chain`, from the holder of that lock, whose `start_ts` is `lock_ts`, back to it. The transaction stays open, with its locks.',
     remedy:
       'Roll back, so that the others go on; then begin again, with a back-off. Locking keys in one order everywhere avoids it.',
   },

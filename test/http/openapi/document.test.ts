@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { gunzipSync } from 'node:zlib'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
@@ -60,8 +59,6 @@ function operationsOf({ paths }: Document): [name: string, operation: Operation]
   )
 }
 
-const read = (path: string): Promise<string> => readFile(new URL(`../../../${path}`, import.meta.url), 'utf8')
-
 test('it is a valid OpenAPI document, with stable names', { tags: ['long'] }, async () => {
   const document = await documentOf(await start())
   const { valid, errors } = await new Validator().validate(document as never)
@@ -77,7 +74,7 @@ test('it is a valid OpenAPI document, with stable names', { tags: ['long'] }, as
   expect(lost).toEqual([])
 })
 
-test('each route is in the document and in docs/api.md, and none besides', { tags: ['long'] }, async () => {
+test('each route is in the document, and none besides', { tags: ['long'] }, async () => {
   skipOthers('offers every route')
   const server = await start()
   const described = operationsOf(await documentOf(server)).map(([name]) => name)
@@ -90,26 +87,7 @@ test('each route is in the document and in docs/api.md, and none besides', { tag
     Object.keys(OPERATIONS).filter((name) => !registered.includes(name)),
     'entries without a route',
   ).toEqual([])
-  const documented = callsOf(await read('docs/api.md'))
-  expect(
-    described.filter((name) => !documented.all.has(name)),
-    'missing in docs/api.md',
-  ).toEqual([])
-  expect(
-    [...documented.all].filter((name) => !described.includes(name)),
-    'docs/api.md has no such route',
-  ).toEqual([])
 })
-
-/** Calls that a document names in code: `GET /v1/kv`, and `PUT`, `DELETE /v1/kv/{key}` for several methods of one path. */
-function callsOf(text: string): { readonly all: Set<string> } {
-  const all = new Set<string>()
-  for (const [, methods = '', path = ''] of text.matchAll(
-    /`((?:(?:GET|HEAD|PUT|POST|DELETE)(?:`?, `?| ))+)(\/[\w./{}]*)/g,
-  ))
-    for (const method of methods.match(/[A-Z]+/g) ?? []) all.add(`${method} ${path}`)
-  return { all }
-}
 
 test('each code of a problem is in the document, and no other', async () => {
   const { components, paths } = await documentOf(await start())

@@ -13,7 +13,7 @@ export const administration: Operations = {
     tag: 'Administration',
     summary: 'Compact the table files',
     description:
-      'Rewrites the table files of a range, or of everything, without what was deleted and overwritten. Answers when it is done.',
+      'Rewrites the table files of a range, or of everything, without what was deleted and overwritten. Answers when it is done. 503 `storage_unavailable` while writes are refused.',
   },
   'GET /v1/admin/pins': {
     id: 'listPins',
@@ -26,7 +26,8 @@ export const administration: Operations = {
     id: 'createPin',
     tag: 'Administration',
     summary: 'Pin a snapshot',
-    description: 'Keeps it readable for a time, over restarts too. There are at most 1000 pins.',
+    description:
+      'Keeps it readable for a time, over restarts too. There are at most 1000 pins: 503 `overloaded` beyond. Pins are of the store: where several servers share it, any of them lists, renews and removes them, and the bound is not exact.',
     problems: ['ts_below_safe_point'],
   },
   'PUT /v1/admin/pins/{pin}': {
@@ -71,8 +72,8 @@ export const administration: Operations = {
     tag: 'Administration',
     summary: 'Restore a backup into an empty store',
     description:
-      'Each pair keeps its `commit_ts`. From the first block to the last other calls are 503, also after a crash; the same call with the same backup goes on where it stopped. A store that has any record is left alone: 412 `precondition_failed`. Limits of bodies and of time do not apply, but where nothing arrives for `--stalled-ms-max` it is cut off.',
-    bytes: 'The backup.',
+      'Each pair keeps its `commit_ts`, so ETags and versions stay what they were. A store that has any record, of a deletion or a lock too, is left alone: 412 `precondition_failed`. Each block is verified before it is stored: what is damaged, cut off or of another version is 400 with `field` `body`, and so is a backup of over a day ahead of the clock.\n\nFrom the first block to the last other calls are 503 `storage_unavailable`, also after a crash, and `/v1/status` has `restoring`. The same call with a backup of the same `id`, from its beginning, goes on where it stopped; another one is 412. Only one runs at a time; a second is 503. On Bigtable all servers of the table are shut out. Once it is complete, new timestamps are above every `commit_ts`, and so is the safe point.\n\nLimits of bodies and of time do not apply, but where nothing arrives for `--stalled-ms-max` it is cut off.',
+    bytes: 'The backup, as `application/octet-stream`, or without a type and an `Origin`.',
     problems: ['precondition_failed', 'payload_too_large', 'unsupported_media_type'],
   },
 }

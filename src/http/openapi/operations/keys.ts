@@ -25,7 +25,7 @@ export const keys: Operations = {
 
 With \`wait_ms\` and \`If-None-Match\`, an answer that would be 304 waits until the key has another version, or none. Without \`If-None-Match\`, an answer that would be 404 waits until there is a value. When the time is over, it is answered as it stands. \`wait_ms\` does not go with \`ts\`, \`at\` and \`If-Match\`.
 
-With \`Accept: text/event-stream\` the present state comes first, and then the latest whenever it is another, until the client hangs up. A comment comes every 20 seconds in which nothing else does.`,
+With \`Accept: text/event-stream\` the present state comes first, and then the latest whenever it is another, until the client hangs up. A client that is slow gets the latest only; [the feed](#readChanges) has every version. \`id\` is the \`commit_ts\`: who connects again with \`Last-Event-ID\`, as browsers do, is not told what it has seen. A comment comes every 20 seconds in which nothing else does. \`event: error\` ends the stream: on shutdown, or when the token is taken away.`,
     query: {
       wait_ms: {
         description: 'How long to wait for another version. Default: 0.',
@@ -46,7 +46,7 @@ With \`Accept: text/event-stream\` the present state comes first, and then the l
     summary: 'Write a key',
     description: `A transaction of its own. ${CONDITIONAL}
 
-With \`ttl_ms\` or \`expire_ts\` the version expires: reads at or above that timestamp find no key, and those below it find the value for ever. No clock is asked, so reads repeat. A later write without either does not expire.`,
+With \`ttl_ms\` (from the \`start_ts\` of the transaction on) or \`expire_ts\` the version expires: reads at or above that timestamp find no key, and those below it find the value, for as long as old versions are kept. Only a read of the latest version asks a clock, so others repeat. Nothing is written at that moment: it is no conflict and no new ETag, conditions and checks see an absent key (\`commit_ts\` 0), and a serializable transaction fails if what it has read expires before its \`commit_ts\`. Observers and feeds are told. A later write without either does not expire.`,
     bytes: 'The value, as it is, of any content type.',
     ...WRITE,
   },
@@ -61,7 +61,7 @@ With \`ttl_ms\` or \`expire_ts\` the version expires: reads at or above that tim
     id: 'scanKeys',
     tag: 'Keys',
     summary: 'Scan or count a range',
-    description: `A page of pairs of one snapshot. A page that is not the last has a \`cursor\`, which holds the range, the order, the snapshot and the limit, and survives a restart. A page ends early, with a cursor, at 8 MiB of keys and values (\`--page-bytes-max\`).
+    description: `A page of pairs of one snapshot. A page that is not the last has a \`cursor\`, which holds the range, the order, the snapshot and the limit, and survives a restart; \`limit\`, \`keys_only\` and \`lock_wait_ms\` may be changed on the way. A page ends early, with a cursor, at 8 MiB of keys and values (\`--page-bytes-max\`).
 
 With \`Accept: application/x-ndjson\` the pairs come one per line, in a stream, all of them unless \`limit\` is given. A failure after the first line cuts the connection: without a final chunk the stream is not whole. \`Snapshot-Ts\` names the snapshot of a stream.
 
@@ -73,7 +73,7 @@ A page waits for the locks of other transactions, so that it has every write tha
     id: 'deleteRange',
     tag: 'Keys',
     summary: 'Delete the keys of a range',
-    description: `Deletes the first \`limit\` keys of the range that are present, in one transaction at one snapshot. A \`cursor\` in the answer means that there were more: the same request with it goes on after the last key. Each request is a transaction of its own. Exactly once under an \`Idempotency-Key\`. Unlike Percolator's \`delete_range\`, it keeps the older versions, and observers and feeds see it.`,
+    description: `Deletes the first \`limit\` keys that are present of \`prefix\`, or \`start\` and \`end\`, of which one must be given, in one transaction at one snapshot. A \`cursor\` in the answer means that there were more: the same request with it goes on after the last key. Each request is a transaction of its own. Exactly once under an \`Idempotency-Key\`. Unlike Percolator's \`delete_range\`, it keeps the older versions, and observers and feeds see it.`,
     headers: ['Idempotency-Key'],
     query: {
       limit: {

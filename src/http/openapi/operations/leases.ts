@@ -3,7 +3,8 @@ import type { Operations, Parameter } from '../operation.js'
 import { LIST_QUERY } from '../parameters.js'
 
 const NAME: Parameter = {
-  description: 'Letters, digits, `.`, `_`, `-` and `/`, which may be written as `%2F` or as it is.',
+  description:
+    'Letters, digits, `.`, `_`, `-` and `/`, which may be written as `%2F` or as it is. A token reaches names as it does keys.',
   schema: { type: 'string', pattern: LEASE_NAME.pattern },
 }
 
@@ -27,7 +28,7 @@ export const leases: Operations = {
 
 A lease alone protects nothing: its holder may have been slower than its \`ttl_ms\` and not know it yet. Work under the lease therefore belongs into [transactions](#transact) with the check \`{"lease", "fence"}\`, which commit only while the lease is held under that \`fence\`.
 
-A restart of the server counts as a renewal of every lease. Who has waited for longer than a third of \`ttl_ms\` renews the lease before relying on it.`,
+Time is that of the server, and passes as time does, whatever is done to its clock. A restart counts as a renewal of every lease, with two seconds more; one that had run out may so live again, for its old holder and under its old \`fence\`, unless somebody else was granted it since. Who has waited for longer than a third of \`ttl_ms\` renews the lease before relying on it.`,
     path: { name: NAME },
     problems: ['lease_held', 'not_found', 'precondition_failed'],
   },

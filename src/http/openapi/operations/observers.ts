@@ -13,9 +13,9 @@ export const observers: Operations = {
     id: 'putObserver',
     tag: 'Observers',
     summary: 'Register an observer',
-    description: `An observer is a name and a range of keys. Every committed put or delete of a key in the range marks the key for the observer, in the same atomic write as the commit. Workers claim marked keys, run, and acknowledge the key in the transaction that has the results.
+    description: `An observer is a name and a range of keys. Every committed put or delete of a key in the range marks the key for the observer, in the same atomic write as the commit. Workers claim marked keys, run, and acknowledge the key in the transaction that has the results, so each change is covered by a committed run, and none by two. A key that expires is marked some 0.1 s later; \`delete_range\` of Percolator and a restore mark nothing.
 
-Where the observer exists, its options are replaced, those that are not given by their defaults. The range stays. One of \`prefix\`, \`start\` and \`end\` is needed; \`"prefix": ""\` is every key. \`backfill\` on an existing observer starts one.`,
+Where the observer exists, its options are replaced, those that are not given by their defaults. The range stays. One of \`prefix\`, \`start\` and \`end\` is needed; \`"prefix": ""\` is every key. \`backfill\` on an existing observer starts one. On Bigtable the call takes four seconds.`,
     problems: ['already_exists', 'not_found'],
     answers: { 200: { description: 'It exists, and has these options now.' }, 201: { description: 'It is new.' } },
   },
@@ -39,7 +39,7 @@ Where the observer exists, its options are replaced, those that are not given by
     summary: 'Claim marked keys',
     description: `Takes cells that are ready, for the time of a lease. A lease keeps two workers from doing the same work; it decides nothing. Changes that come faster than they are claimed are one cell; there is no order among keys.
 
-Answers empty when nothing came, and at once when the observer is paused and when the server stops; so a loop should pause after an empty answer that came early. Acknowledge by \`acks\` of [a transaction](#transact).`,
+Answers empty when nothing came, and at once when the observer is paused and when the server stops; so a loop should pause after an empty answer that came early. 404 when the observer is deleted. Acknowledge by \`acks\` of [a transaction](#transact).`,
     problems: ['not_found'],
   },
   'POST /v1/observers/{name}/extend': {
@@ -54,7 +54,7 @@ Answers empty when nothing came, and at once when the observer is paused and whe
     tag: 'Observers',
     summary: 'Give claims back',
     description:
-      'With an `error` it is a failed run: the cell is delayed by the back-off, and parked at `max_attempts`. Claims that are not in force any more are passed over.',
+      'With an `error` it is a failed run: the cell is delayed by the back-off, and parked at `max_attempts`. A lease that ends counts as one too. Claims that are not in force any more are passed over.',
     problems: ['not_found'],
   },
   'POST /v1/observers/{name}/notify': {
@@ -90,7 +90,8 @@ Answers empty when nothing came, and at once when the observer is paused and whe
     id: 'listParked',
     tag: 'Observers',
     summary: 'List parked keys',
-    description: 'Cells that nobody runs any more, with the error of their last run.',
+    description:
+      'Cells that nobody runs any more, with the error of their last run. A change of its key runs one again, once.',
     problems: ['not_found'],
   },
   'POST /v1/observers/{name}/retry': {

@@ -17,7 +17,7 @@ export const percolator: Operations = {
     summary: 'Lock keys with their new values',
     description: `All of a request or none of it. On failure the problem has \`errors\`, one entry per lock met, or one for any other failure; its own code is that of the first.
 
-A repeat after the commit locks nothing and answers the real commit_ts. \`max_commit_ts\` is for keys that this request locks, and \`check_not_exists\` takes no part and does not go with \`for_update_ts\`.`,
+A repeat after the commit locks nothing and answers the real commit_ts. Where one key is committed and another shows neither lock nor record, somebody else used the \`start_ts\`: 409 \`write_conflict\`, \`self_rolled_back\`. \`max_commit_ts\` is for keys that this request locks, and \`check_not_exists\` takes no part and does not go with \`for_update_ts\`.`,
     problems: [
       'not_found',
       'key_locked',
@@ -90,20 +90,27 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     id: 'percolatorAcquirePessimisticLock',
     tag: 'Percolator',
     summary: 'Lock keys before their values are known',
-    description: `All of a request or none of it. A pessimistic lock keeps other writers away and blocks no read. Asking again for a lock that stands succeeds, and raises its \`for_update_ts\` and TTL. A client that hangs up ends its wait. The locks live in memory: a restart drops them.`,
+    description: `All of a request or none of it. A pessimistic lock keeps other writers away and blocks no read. Asking again for a lock that stands succeeds, and raises its \`for_update_ts\` and TTL.
+
+Requests that wait for a key form a queue, the lowest \`start_ts\` first. A woken one gets the lock or \`pessimistic_retry\`: take a new timestamp and ask again. A wait that would close a cycle is 409 \`deadlock\` at once. A client that hangs up ends its wait.
+
+The locks live in memory: a restart drops them. To end that of a dead client, call [check_txn_status](#percolatorCheckTxnStatus) of its primary with \`resolving_pessimistic_lock\`, once its TTL is over, then [pessimistic_rollback](#percolatorPessimisticRollback).`,
     problems: [...LOCKING, 'already_exists'],
   },
   'POST /v1/percolator/pessimistic_rollback': {
     id: 'percolatorPessimisticRollback',
     tag: 'Percolator',
     summary: 'Give pessimistic locks up',
-    description: 'The transaction goes on. Succeeds whether there were any or not, and leaves no record.',
+    description:
+      'The transaction goes on. Succeeds whether there were any or not, and leaves no record: the keys may be locked again, which they may not after [rollback](#percolatorRollback).',
   },
   'POST /v1/percolator/validate_reads': {
     id: 'percolatorValidateReads',
     tag: 'Percolator',
     summary: 'Validate what a transaction read, and its leases',
-    description: `Extension. Makes sure that nobody else writes up to \`commit_ts\` what the transaction read at \`start_ts\`. \`conflict_commit_ts\` 0 means an older transaction that may still commit up to \`commit_ts\`. 423 tells the \`locks\` of younger ones that may: resolve them or wait, and ask again.`,
+    description: `Extension. Makes sure that nobody else writes up to \`commit_ts\` what the transaction read at \`start_ts\`. Prewrite everything, without async commit, take \`commit_ts\` from [tso](#percolatorTso), validate, then commit at it; validate again for another one. \`conflict_commit_ts\` 0 means an older transaction that may still commit up to \`commit_ts\`. 423 tells the \`locks\` of younger ones that may: resolve them or wait, and ask again.
+
+In one request: \`reads\` of a prewrite with \`try_one_pc\`. Where that falls back to two phases (no \`one_pc_commit_ts\` in the answer) nothing was validated.`,
     problems: ['key_locked', 'write_conflict', 'ts_below_safe_point', 'precondition_failed'],
   },
   'POST /v1/percolator/scan_lock': {
@@ -117,7 +124,7 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     tag: 'Percolator',
     summary: 'List who waits for whom',
     description:
-      'Requests that wait for pessimistic locks now. Readers and writers that wait for a prewrite lock ask again from time to time, and are not among them.',
+      'Requests that wait for pessimistic locks now. Readers and writers that wait for a prewrite lock ask again from time to time, and are not among them. Of several servers on one table each tells of its own requests.',
   },
   'POST /v1/percolator/cleanup': {
     id: 'percolatorCleanup',
@@ -150,13 +157,13 @@ A repeat after the commit locks nothing and answers the real commit_ts. \`max_co
     tag: 'Percolator',
     summary: 'Remove every version in a range',
     description:
-      'Removes every version and lock at once, for data that is dropped for good. Readers of the past lose it too. What others commit meanwhile stays, and so do versions up to 60 s ahead of the clock.',
+      'Removes every version and lock at once, for data that is dropped for good. Readers of the past lose it too. What others commit meanwhile stays, and so do versions up to 60 s ahead of the clock. First it ends every transaction that has a lock in the range, or its primary there, whatever its TTL: a committed one is committed on all of its keys, others are rolled back on all, so nothing changes outside of the range that was acknowledged. On Bigtable that takes a walk over the table.',
   },
   'POST /v1/percolator/gc': {
     id: 'percolatorGc',
     tag: 'Percolator',
     summary: 'Collect old versions, asking nobody',
     description:
-      'Ends the transactions that started before the safe point and still hold locks, living ones too; then removes the versions that no reader from there on can see. Pins and consumers are not asked.',
+      'Ends the transactions that started before the safe point and still hold locks, living ones too; then removes the versions that no reader from there on can see. Reads, prewrites and commits below it are 410 `ts_below_safe_point` from then on. Pins and consumers are not asked.',
   },
 }

@@ -4,7 +4,7 @@ import { Count, described, ExpireTs, Key, oneOf, optional, Timestamp, TimestampO
 
 const Old = described(
   Type.Union([Type.Object({ value: Value, commit_ts: Timestamp, expire_ts: ExpireTs }), Type.Null()]),
-  'With `old_values`: the version before; null when there was none.',
+  'With `old_values`: the version before, of `expire` the one that has expired; null when there was none.',
 )
 
 const txn = {
@@ -17,7 +17,7 @@ const txn = {
       key: described(Key, 'Of a `delete_range`: the first key of the range.'),
       op: described(
         oneOf(['put', 'delete', 'expire', 'delete_range']),
-        '`expire`: the version has expired; `commit_ts` is its `expire_ts`, or its own where that is later. `delete_range`: all versions of the keys from `key` to before `end` are gone; cut to the range of the feed.',
+        '`expire`: the version has expired; `commit_ts` is its `expire_ts`, or its own where that is later, after the transactions of that timestamp. `delete_range`: all versions of the keys from `key` to before `end` are gone; cut to the range of the feed.',
       ),
       end: described(optional(Key), 'Of a `delete_range`.'),
       value: described(optional(Value), 'Of a `put`, unless only keys were asked for.'),

@@ -7,7 +7,10 @@ import { described, givenRange, Milliseconds, Nothing, object, optional, Timesta
 const State = Type.Object({
   name: ConsumerName,
   ...givenRange,
-  position: described(TimestampOrZero, 'All changes at or below it are done.'),
+  position: described(
+    TimestampOrZero,
+    'All changes at or below it are done. It moves on by itself every ten seconds where the range has no change.',
+  ),
   hold_ms: described(Milliseconds, 'The position holds collection back until it is this old.'),
   lag_ms: described(Milliseconds, 'Age of the position; 0 when nothing has been committed above it.'),
   is_lost: described(

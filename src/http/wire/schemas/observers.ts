@@ -53,7 +53,10 @@ const State = Type.Object({
   name: ObserverName,
   ...givenRange,
   ...options,
-  since_ts: described(Timestamp, 'Everything that commits above it is marked.'),
+  since_ts: described(
+    Timestamp,
+    'Everything that commits above it is marked, except a commit ahead of the clock that was made before the registration.',
+  ),
   state: described(
     oneOf(['running', 'paused', 'backfilling']),
     '`paused`: nothing is handed out, and keys are marked all the same. `backfilling`: keys that were there already are being marked.',
@@ -65,7 +68,7 @@ const State = Type.Object({
   parked: described(Count, 'Cells that nobody runs any more: they failed too often, or are too deep.'),
   lag_ms: described(Milliseconds, 'Age of the oldest change that is known to be uncovered.'),
   acks: described(Count, 'Runs that committed, since the start of the server.'),
-  conflicts: described(Count, 'Runs that were refused, since the start of the server.'),
+  conflicts: described(Count, 'Runs that were refused with `write_conflict`, since the start of the server.'),
   workers: described(
     Type.Array(Type.Object({ worker: WorkerName, claimed: Count, seen_at: Moment })),
     'The workers that were seen last.',

@@ -122,7 +122,7 @@ export const prewrite = {
       'The key that decides. It may be outside of this request, but not with `try_one_pc`. Optional with riders and no mutations.',
     ),
     start_ts: WrittenTimestamp,
-    lock_ttl: described(optional(Milliseconds), 'Default: 3000.'),
+    lock_ttl: described(optional(Milliseconds), 'Counted from the time in `start_ts`. Default: 3000.'),
     txn_size: described(optional(Count), 'Kept in the lock for others to see.'),
     min_commit_ts: described(
       OptionalWrittenTimestamp,
@@ -141,7 +141,7 @@ export const prewrite = {
     for_update_ts: described(OptionalWrittenTimestamp, 'Of a pessimistic transaction.'),
     pessimistic_actions: described(
       optional(Type.Array(oneOf(['skip', 'do', 'constraint']), { atMost: 'requestKeysMax' })),
-      'With `for_update_ts`, one per mutation. `do`: the transaction holds a pessimistic lock on the key. `skip`: it holds none, and nothing may have been written since `for_update_ts`. `constraint`: it holds none, and nothing may have been written since `start_ts`.',
+      'With `for_update_ts`, one per mutation. `do`: the transaction holds a pessimistic lock on the key. `skip`: it holds none, and nothing may have been written since `for_update_ts`. `constraint`: it holds none, and nothing may have been written since `start_ts`. Where a lock under `do` is gone and the key was written since `start_ts`: 409 `pessimistic_lock_not_found`.',
     ),
     for_update_ts_max: described(
       optional(Type.Array(TimestampBelowMax, { atMost: 'requestKeysMax' })),
@@ -207,7 +207,7 @@ export const checkTxnStatus = {
     // The lock's min_commit_ts is raised above it, except when it is the maximum (a read of the latest version).
     caller_start_ts: described(
       Type.Integer({ minimum: 0, maximum: TIMESTAMP_MAX, written: 'every_but_max' }),
-      'A lock that has a `min_commit_ts` is pushed above this, so that the caller may read past it.',
+      'A lock that has a `min_commit_ts` is pushed above this, so that the caller may read past it, unless this is in the future.',
     ),
     current_ts: described(
       TimestampOrZero,
@@ -280,7 +280,10 @@ export const acquirePessimisticLock = {
       WrittenTimestamp,
       'Taken for this lock, at least `start_ts`. A newer version of a key is 409 `write_conflict`, `pessimistic_retry`.',
     ),
-    lock_ttl: described(optional(Milliseconds), 'Default: 3000. A heartbeat of the primary raises it.'),
+    lock_ttl: described(
+      optional(Milliseconds),
+      'Counted from the time in `start_ts`, and the wait of the request is added. Default: 3000. A heartbeat of the primary raises it.',
+    ),
     is_first_lock: described(Flag, 'Accepted and not needed.'),
     wait_timeout: described(
       optional(Type.Integer({ minimum: -1, maximum: LOCK_WAIT_MS_MAX })),

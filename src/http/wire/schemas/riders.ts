@@ -19,7 +19,7 @@ export const riders = {
         maxItems: ACKS_MAX,
       }),
     ),
-    'Runs of observers that this transaction completes. Both are written, or neither. Each key of an observer once.',
+    'Runs of observers that this transaction completes. Both are written, or neither. Each key of an observer once (400, as for a fence of the future, a key outside of the range and a commit ahead of the clock). The run has seen every change up to the fence, in an interactive transaction or a prewrite up to the `start_ts`: begin these after the claim. A later change is left to another run. The key may be written too, which does not mark it again; other keys of the range are marked.',
   ),
   notify: described(
     optional(
@@ -34,13 +34,19 @@ export const riders = {
       Type.Array(
         object({
           consumer: ConsumerName,
-          from: described(TimestampOrZero, 'The position from which the program has read.'),
-          ts: described(TimestampOrZero, 'The position that it has come to.'),
+          from: described(
+            TimestampOrZero,
+            'The position from which the program has read: `position` at first, then the `ts` of its last transaction. Moves of the server do not count.',
+          ),
+          ts: described(
+            TimestampOrZero,
+            'The position that it has come to: `next_ts` of a page, `resolved_ts` or an `id` of a stream. 400 above both `from` and `resolved_ts`, and below `from`.',
+          ),
         }),
         { maxItems: POSITIONS_MAX },
       ),
     ),
-    'Positions of consumers that this transaction moves: it has applied the changes above `from`, up to `ts`. Both are written, or neither. Each consumer once.',
+    'Positions of consumers that this transaction moves: it has applied the changes above `from`, up to `ts`. Both are written, or neither. Each consumer once. Refused where somebody has acknowledged since `from`: 409 `write_conflict`, `acknowledged`.',
   ),
 }
 
@@ -55,7 +61,7 @@ export const prewriteRiders = {
   ...riders,
   leases: described(
     optional(Type.Array(object(leaseCheck), { maxItems: LEASE_CHECKS_MAX })),
-    'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`. `index` there is the place in this list.',
+    'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`. `index` there is the place in this list. On Bigtable 501: validate_reads checks them there.',
   ),
 }
 

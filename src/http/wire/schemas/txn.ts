@@ -26,7 +26,7 @@ import {
 const by = Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER })
 const Isolation = described(
   oneOf(['snapshot', 'serializable']),
-  '`snapshot` (default), or `serializable`: everything that the transaction read, ranges included, is still so when it commits; otherwise a write conflict.',
+  '`snapshot` (default), or `serializable`: everything that the transaction read, ranges included, is still so when it commits; otherwise a write conflict, `serializable_read`. One that only reads, and not for update, always commits.',
 )
 const Mode = described(
   oneOf(['optimistic', 'pessimistic']),
@@ -37,7 +37,7 @@ const Mode = described(
 export const TxnOp = object({
   op: described(
     oneOf(['get', 'put', 'delete', 'insert', 'increment', 'touch', 'scan', 'delete_range']),
-    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused. It keeps the expiry of the key unless it is given one. `touch` writes the present value of a key anew, with another expiry, and answers whether there is one.',
+    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused. It keeps the expiry of the key unless it is given one. `touch` writes the present value of a key anew, with another expiry, and answers whether there is one. `delete_range` deletes up to `limit` present keys of a range, own writes among them; where keys are written all the time, it starts anew up to `max_retries`. All ops of a request write at most `--request-keys-max` keys.',
   ),
   key: described(optional(Key), 'Of every op but `scan` and `delete_range`.'),
   value: described(optional(Value), 'Of `put` and `insert`.'),
@@ -46,7 +46,7 @@ export const TxnOp = object({
   expire_ts: ExpireTsToSet,
   lease: described(
     optional(LeaseName),
-    'Of `put` and `insert`: the end of this lease deletes the key. The transaction must check the lease. `touch` and `increment` keep it; a `put` without it ends it.',
+    'Of `put` and `insert`: the end of this lease deletes the key, with all others in one transaction, within 2 s, before the answer to a release and before the next grant. The transaction must check the lease (400), which has 10 000 keys at most. `touch` and `increment` keep it; a `put` without it ends it.',
   ),
   persist: described(Flag, 'Of `touch`: true, for a version that does not expire.'),
   prefix: described(range.prefix, 'Of `scan`: all keys that begin with it. Does not go with `start` or `end`.'),
@@ -80,7 +80,14 @@ export const Results = described(
         { title: 'get, touch' },
       ),
       Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
-      Type.Object({ deleted: Count, more: Type.Boolean(), last: optional(Key) }, { title: 'delete_range' }),
+      Type.Object(
+        {
+          deleted: Count,
+          more: described(Type.Boolean(), 'Whether the range had more keys.'),
+          last: described(optional(Key), 'Where there are `more`: the last key that it deleted.'),
+        },
+        { title: 'delete_range' },
+      ),
       Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment' }),
       Type.Object({}, { title: 'put, delete, insert' }),
     ]),
@@ -107,7 +114,7 @@ export const oneShot = {
           { atMost: 'requestKeysMax' },
         ),
       ),
-      'Conditions. One on a key has at least one of `exists`, `value` and `commit_ts`, which must hold in the snapshot. One on a lease has `lease` and `fence`, and must hold when the transaction commits. If one does not hold: 412 `precondition_failed`.',
+      'Conditions. One on a key has at least one of `exists`, `value` and `commit_ts`, which must hold in the snapshot. One on a lease has `lease` and `fence`, and must hold when the transaction commits, also where it writes nothing. Where the transaction writes, all of them hold at its `commit_ts`, at either isolation and with any number of servers: of two that check both of two keys and write one each, one commits. If one does not hold: 412 `precondition_failed`.',
     ),
     ops: optional(Ops),
     isolation: optional(Isolation),
@@ -156,7 +163,7 @@ export const commit = {
   body: object({
     checks: described(
       optional(Type.Array(object(leaseCheck), { maxItems: LEASE_CHECKS_MAX })),
-      'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`, and the transaction is rolled back.',
+      'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`, and the transaction is rolled back. A repeat of a commit is not judged again.',
     ),
     ...riders,
   }),
