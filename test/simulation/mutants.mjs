@@ -330,7 +330,12 @@ const MUTANTS = [
     'isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow',
     'undefined',
   ],
-  ['a parked change may be hidden', 'observers/rules/codec/cell', 'if (failure === undefined)', 'if (true)'],
+  [
+    'a parked change may be hidden',
+    'observers/rules/mark',
+    'if (entry !== undefined || failure === undefined || failure.parkedTs === 0)',
+    'if (true)',
+  ],
   ['a flag on a record is taken for a commit', 'store/observed', '&& !mutation.isFlag ', ''],
   [
     'what a run writes marks the cell that it acknowledges',

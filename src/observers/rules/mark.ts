@@ -1,4 +1,4 @@
-import type { Entry, Failure } from './cell.js'
+import type { Cell, Entry, Failure } from './cell.js'
 import type { Observer } from './observer.js'
 
 /** Either the entry that stands from now on, or the failure of a cell that is parked at once. */
@@ -17,4 +17,11 @@ export function markCell(observer: Observer, mark: Entry, present?: Entry): Mark
   if (observer.maxDepth === 0 || depth <= observer.maxDepth) return { entry: mark }
   const error = `the depth ${depth} of the notification is above max_depth ${observer.maxDepth}`
   return { parked: { attempts: 0, notBeforeMs: 0, error, parkedTs: mark.changeTs, ...mark } }
+}
+
+/** The newest change of a cell that is not covered: that of its entry, or the one with which the cell is parked. */
+export function uncoveredEntry({ entry, failure }: Pick<Cell, 'entry' | 'failure'>): Entry | undefined {
+  if (entry !== undefined || failure === undefined || failure.parkedTs === 0) return entry
+  const { changeTs, kind, depth } = failure
+  return { changeTs, kind, depth }
 }

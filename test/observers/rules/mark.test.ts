@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Entry } from '../../../src/observers/rules/cell.js'
-import { markCell } from '../../../src/observers/rules/mark.js'
+import { markCell, uncoveredEntry } from '../../../src/observers/rules/mark.js'
 
 const observer = (maxDepth: number) => ({ id: 1, name: 'o', range: {}, maxDepth })
 const markAt = (changeTs: number, more: Partial<Entry> = {}): Entry => ({ changeTs, kind: 'put', depth: 0, ...more })
@@ -68,4 +68,14 @@ describe('max_depth 5', () => {
 test('max_depth 0 is no limit', () => {
   const mark = markAt(10, { depth: 1_000_000 })
   expect(markCell(observer(0), mark)).toEqual({ entry: mark })
+})
+
+test('the newest change of a cell that is not covered is that of its entry, or the one that it is parked with', () => {
+  const entry = markAt(7, { kind: 'notified', depth: 1 })
+  const parked = { changeTs: 9, kind: 'delete', depth: 4 } as const
+  const failureAt = (parkedTs: number) => ({ attempts: 2, notBeforeMs: 3, error: 'e', parkedTs, ...parked })
+  expect(uncoveredEntry({ entry: undefined, failure: undefined })).toBeUndefined()
+  expect(uncoveredEntry({ entry: undefined, failure: failureAt(0) })).toBeUndefined()
+  expect(uncoveredEntry({ entry: undefined, failure: failureAt(10) })).toEqual(parked)
+  expect(uncoveredEntry({ entry, failure: failureAt(10) })).toEqual(entry)
 })

@@ -6,7 +6,6 @@ import {
   decodeAck,
   decodeEntry,
   decodeFailure,
-  decodeUncovered,
   encodeAck,
   encodeEntry,
   encodeFailure,
@@ -88,16 +87,6 @@ test('the records of a cell come back as they went in', () => {
     }),
     { numRuns: 300 },
   )
-})
-
-test('the newest change of a cell that is not covered is that of its entry, or the one that it is parked with', () => {
-  const entry = encodeEntry({ changeTs: 7, kind: 'notified', depth: 1 })
-  const failureAt = (parkedTs: number): Buffer =>
-    encodeFailure({ attempts: 2, notBeforeMs: 3, error: 'e', parkedTs, changeTs: 9, kind: 'delete', depth: 4 })
-  expect(decodeUncovered(undefined, undefined)).toBeUndefined()
-  expect(decodeUncovered(undefined, failureAt(0))).toBeUndefined()
-  expect(decodeUncovered(undefined, failureAt(10))).toEqual({ changeTs: 9, kind: 'delete', depth: 4 })
-  expect(decodeUncovered(entry, failureAt(10))).toEqual({ changeTs: 7, kind: 'notified', depth: 1 })
 })
 
 test('an empty short value is a value, not an absent one', () => {

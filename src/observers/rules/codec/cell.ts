@@ -50,17 +50,6 @@ export function decodeFailure(bytes: Uint8Array): Failure {
   }
 }
 
-/**
- * The newest change of a cell that is not covered: that of its entry, or the one with which the cell is parked.
- * @throws CorruptRecord
- */
-export function decodeUncovered(entry: Uint8Array | undefined, failure: Uint8Array | undefined): Entry | undefined {
-  if (entry !== undefined) return decodeEntry(entry)
-  if (failure === undefined) return undefined
-  const { parkedTs, changeTs, kind, depth } = decodeFailure(failure)
-  return parkedTs === 0 ? undefined : { changeTs, kind, depth }
-}
-
 const NOTIFY = 'notify'
 const ACK = 'acknowledgement'
 const FAILURE = 'failure'

@@ -1,6 +1,8 @@
 import { keyText } from '../../../bytes/key-text.js'
 import type { Ack, Cell, CellChange, Entry, Failure } from '../../../observers/rules/cell.js'
-import { decodeAck, decodeEntry, decodeFailure, decodeUncovered } from '../../../observers/rules/codec/cell.js'
+import { decodeAck, decodeEntry, decodeFailure } from '../../../observers/rules/codec/cell.js'
+import type { CellName } from '../../../observers/rules/codec/cell-key.js'
+import { uncoveredEntry } from '../../../observers/rules/mark.js'
 import type { ExpiryChange } from '../../../percolator/change.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../../cell-names.js'
@@ -10,8 +12,6 @@ import type { Pace } from '../../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
-/** Cells that one read asks for. */
-const CELLS_AT_A_TIME = 256
 /** Cells that one batch marks as expired. */
 const EXPIRED_AT_A_TIME = 512
 /** Records of unregistered observers that one write removes. */
@@ -28,24 +28,22 @@ export class CellCalls implements MarkedCells {
     this.#system = system
   }
 
-  async read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]> {
-    const cells: Cell[] = []
-    for (let from = 0; from < keys.length; from += CELLS_AT_A_TIME) {
-      const some = keys.slice(from, from + CELLS_AT_A_TIME)
-      const values = await this.#rows.records.many(
-        some.flatMap((key) => CELL_KINDS.map((kind) => cellName(kind, id, key))),
-      )
-      some.forEach((key, i) => {
-        const [entry, ack, failure] = values.slice(3 * i, 3 * i + 3)
-        cells.push({
-          key,
-          entry: entry && decodeEntry(entry),
-          ack: ack && decodeAck(ack),
-          failure: failure && decodeFailure(failure),
-        })
-      })
-    }
-    return cells
+  read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]> {
+    return this.#read(keys.map((key) => ({ id, key })))
+  }
+
+  async #read(named: readonly CellName[]): Promise<Cell[]> {
+    const names = named.flatMap(({ id, key }) => CELL_KINDS.map((kind) => cellName(kind, id, key)))
+    const values = await this.#rows.records.many(names)
+    return named.map(({ key }, i) => {
+      const [entry, ack, failure] = values.slice(3 * i, 3 * i + 3)
+      return {
+        key,
+        entry: entry && decodeEntry(entry),
+        ack: ack && decodeAck(ack),
+        failure: failure && decodeFailure(failure),
+      }
+    })
   }
 
   async entries(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; entry: Entry }[]> {
@@ -71,22 +69,32 @@ export class CellCalls implements MarkedCells {
     keys: readonly Uint8Array[],
     decide: (cells: readonly Cell[], ts: Timestamp) => CellDecision<T>,
   ): Promise<T> {
+    return this.#change(
+      keys.map((key) => ({ id, key })),
+      (cells, ts) => {
+        const { value, changes, beside } = decide(cells, ts)
+        return { value, beside, effects: effectsOf(id, cells, changes) }
+      },
+    )
+  }
+
+  #change<T>(named: readonly CellName[], decide: (cells: readonly Cell[], ts: Timestamp) => Decided<T>): Promise<T> {
     let cells: readonly Cell[] = []
     let ts = 0
     return this.#rows.update({
       keys: [],
-      latches: keys.map(keyText),
+      latches: [...new Set(named.map(({ key }) => keyText(key)))],
       startTs: 0,
       depth: 'none',
       preparation: {
         inTurns: async () => {
-          cells = await this.read(id, keys)
+          cells = await this.#read(named)
           ts = await this.#rows.oracle.next()
         },
       },
       decide: () => {
-        const { value, changes, beside } = decide(cells, ts)
-        return { ok: true, value, mutations: [], beside, ridden: { effects: effectsOf(id, cells, changes) } }
+        const { value, effects, beside } = decide(cells, ts)
+        return { ok: true, value, mutations: [], beside, ridden: { effects } }
       },
     })
   }
@@ -97,48 +105,25 @@ export class CellCalls implements MarkedCells {
       for (const { id } of this.#rows.observed.at(key))
         if (commitTs > id) marks.set(cellName('notify', id, key), { id, key, commitTs }) // The last one covers those before.
     const cells = [...marks.values()]
-    for (let from = 0; ; from += EXPIRED_AT_A_TIME) {
-      const isLast = from + EXPIRED_AT_A_TIME >= cells.length
-      await this.#markSome(cells.slice(from, from + EXPIRED_AT_A_TIME), isLast ? beside : [])
-      if (isLast) return
+    for (let from = 0, isLast = false; !isLast; from += EXPIRED_AT_A_TIME) {
+      const some = cells.slice(from, from + EXPIRED_AT_A_TIME)
+      isLast = from + EXPIRED_AT_A_TIME >= cells.length
+      await this.#change(some, (found) => ({
+        value: undefined,
+        effects: some.flatMap((cell, i) => this.#expiredEffect(cell, found[i] as Cell) ?? []),
+        beside: isLast ? beside : [],
+      }))
     }
   }
 
-  #markSome(cells: readonly ExpiredCell[], beside: readonly SystemWrite[]): Promise<void> {
-    let records: readonly (Uint8Array | undefined)[] = []
-    return this.#rows.update({
-      keys: [],
-      latches: [...new Set(cells.map(({ key }) => keyText(key)))],
-      startTs: 0,
-      depth: 'none',
-      preparation: {
-        inTurns: async () => {
-          records = await this.#rows.records.many(
-            cells.flatMap(({ id, key }) => CELL_KINDS.map((kind) => cellName(kind, id, key))),
-          )
-        },
-      },
-      decide: () => {
-        const effects = cells.flatMap((cell, i): CellEffect[] => {
-          const [entry, ack, failure] = records.slice(3 * i, 3 * i + 3)
-          const change = this.#expiredChange(cell, decodeUncovered(entry, failure), ack && decodeAck(ack))
-          return change === undefined ? [] : [{ id: cell.id, change }]
-        })
-        return { ok: true, value: undefined, mutations: [], beside, ridden: { effects } }
-      },
-    })
-  }
-
   /** @returns undefined when a mark would tell nothing new. */
-  #expiredChange(
-    { id, key, commitTs }: ExpiredCell,
-    present: Entry | undefined,
-    ack: Ack | undefined,
-  ): CellChange | undefined {
+  #expiredEffect({ id, key, commitTs }: ExpiredCell, found: Cell): CellEffect | undefined {
+    const { ack } = found
     const observer = this.#rows.observed.withId(id)
     if (observer === undefined || (ack !== undefined && ack.ackTs >= commitTs)) return undefined
+    const present = uncoveredEntry(found)
     if (present !== undefined && present.changeTs >= commitTs) return undefined
-    return markedChange(observer, key, { changeTs: commitTs, kind: 'expired', depth: 0 }, present)
+    return { id, change: markedChange(observer, key, { changeTs: commitTs, kind: 'expired', depth: 0 }, present) }
   }
 
   async sweep(pace?: Pace): Promise<void> {
@@ -165,9 +150,11 @@ export class CellCalls implements MarkedCells {
   }
 }
 
-interface ExpiredCell {
-  readonly id: Timestamp
-  readonly key: Uint8Array
+interface Decided<T> extends Pick<CellDecision<T>, 'value' | 'beside'> {
+  readonly effects: readonly CellEffect[]
+}
+
+interface ExpiredCell extends CellName {
   readonly commitTs: Timestamp
 }
 

@@ -8,7 +8,8 @@ import { timed } from '../../../event-loop/stages.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
 import type { Entry } from '../../../observers/rules/cell.js'
-import { decodeEntry, decodeUncovered } from '../../../observers/rules/codec/cell.js'
+import { decodeEntry, decodeFailure } from '../../../observers/rules/codec/cell.js'
+import { uncoveredEntry } from '../../../observers/rules/mark.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
@@ -486,7 +487,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const entry = this.engine.getSync(systemKey(cellName('notify', id, key)))
     if (entry !== undefined) return decodeEntry(entry)
     const failure = this.engine.getSync(systemKey(cellName('failure', id, key)))
-    return decodeUncovered(undefined, failure)
+    return uncoveredEntry({ entry: undefined, failure: failure && decodeFailure(failure) })
   }
 
   /** Pessimistic locks are only in memory: see `PessimisticLocks`. */
