@@ -1,9 +1,10 @@
+import { groupBy } from '../bytes/group-by.js'
 import type { KeyRange } from '../bytes/key-range.js'
 import type { PercolatorApi } from '../percolator/api.js'
 import { resolvedBelow } from '../percolator/resolved.js'
 import type { Timestamp } from '../timestamp.js'
 import { Backoff } from './backoff.js'
-import { byTransaction, locksIn } from './found-locks.js'
+import { locksIn, txnText } from './found-locks.js'
 import type { Resolver } from './lock-resolver.js'
 
 /** How long a read of a whole range waits for living locks before it takes a snapshot below them. Most commits take less. */
@@ -26,7 +27,7 @@ export async function belowLocks(
     let readable = ts
     for await (const locks of locksIn(api, { ...range, maxTs: ts })) {
       const blocking = locks.filter((lock) => resolvedBelow(lock) !== undefined)
-      for (const ofTxn of byTransaction(blocking).values()) {
+      for (const ofTxn of groupBy(blocking, txnText).values()) {
         const bounds = ofTxn.flatMap((lock) => resolvedBelow(lock) ?? [])
         const bound = Math.min(...bounds)
         signal?.throwIfAborted()

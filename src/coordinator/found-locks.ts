@@ -23,15 +23,3 @@ export async function* locksIn(
 export function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
   return `${startTs} ${keyText(primary)}`
 }
-
-/** By `txnText`, in the order in which the transactions were met. */
-export function byTransaction(locks: Iterable<LockInfo>): Map<string, LockInfo[]> {
-  const groups = new Map<string, LockInfo[]>()
-  for (const lock of locks) {
-    const text = txnText(lock)
-    const group = groups.get(text)
-    if (group === undefined) groups.set(text, [lock])
-    else group.push(lock)
-  }
-  return groups
-}

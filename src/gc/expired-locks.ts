@@ -1,5 +1,6 @@
+import { groupBy } from '../bytes/group-by.js'
 import { graceMs, LONG_OVER_MS } from '../coordinator/dead-lock-grace.js'
-import { byTransaction, txnText } from '../coordinator/found-locks.js'
+import { txnText } from '../coordinator/found-locks.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
@@ -131,7 +132,7 @@ export class ExpiredLocks {
 
   /** Never rejects. */
   async #ask(locks: readonly LockInfo[]): Promise<void> {
-    const txns = [...byTransaction(locks)]
+    const txns = [...groupBy(locks, txnText)]
     for (let from = 0; from < txns.length && !this.#end.signal.aborted; from += TXNS_AT_A_TIME) {
       const asked: Promise<void>[] = []
       for (const [text, own] of txns.slice(from, from + TXNS_AT_A_TIME)) {

@@ -1,4 +1,5 @@
-import { byTransaction, locksIn, txnText } from '../../coordinator/found-locks.js'
+import { groupBy } from '../../bytes/group-by.js'
+import { locksIn, txnText } from '../../coordinator/found-locks.js'
 import { LockResolver } from '../../coordinator/lock-resolver.js'
 import { isKvError } from '../../errors/kv-error.js'
 import { WRITE_AHEAD_MS_MAX } from '../../limits.js'
@@ -37,7 +38,7 @@ export async function endTransactionsIn(store: Api, { start, end }: BoundedRange
     }
   if (ended.size === 0) return
   for await (const locks of locksIn(store, ALL))
-    for (const [txn, own] of byTransaction(locks)) {
+    for (const [txn, own] of groupBy(locks, txnText)) {
       const [first] = own
       const commitTs = ended.get(txn)
       if (first === undefined || commitTs === undefined) continue

@@ -1,3 +1,4 @@
+import { groupBy } from '../../bytes/group-by.js'
 import { keyText } from '../../bytes/key-text.js'
 import type { Lock } from '../../percolator/lock.js'
 import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../percolator/reach.js'
@@ -52,7 +53,7 @@ export async function reachGuard(
 
   return (mutations, found) => {
     if (mutations.length === 0) return
-    const mutationsOf = byKey(mutations)
+    const mutationsOf = groupBy(mutations, ({ key }) => keyText(key))
     for (const { key, lock } of found) {
       const text = keyText(key)
       if (lock?.startTs !== startTs || within.has(text)) continue
@@ -60,15 +61,4 @@ export async function reachGuard(
       if (!endsAsDecided(lock, mutationsOf.get(text) ?? [], record)) throw beyondReach(key, startTs)
     }
   }
-}
-
-function byKey(mutations: readonly Mutation[]): ReadonlyMap<string, readonly Mutation[]> {
-  const grouped = new Map<string, Mutation[]>()
-  for (const mutation of mutations) {
-    const text = keyText(mutation.key)
-    const group = grouped.get(text)
-    if (group === undefined) grouped.set(text, [mutation])
-    else group.push(mutation)
-  }
-  return grouped
 }

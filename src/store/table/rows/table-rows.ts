@@ -1,3 +1,4 @@
+import { groupBy } from '../../../bytes/group-by.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { isKvError, KvError } from '../../../errors/kv-error.js'
@@ -265,14 +266,8 @@ export class TableRows implements RowAccess {
       mutations,
       held.map(({ row }) => viewOf(row as KnownRow)),
     )
-    const toWrite = new Map<number, Mutation[]>()
     const indexOf = new Map(keys.map((key, i) => [keyText(key), i]))
-    for (const mutation of mutations) {
-      const i = indexOf.get(keyText(mutation.key)) as number
-      const group = toWrite.get(i)
-      if (group === undefined) toWrite.set(i, [mutation])
-      else group.push(mutation)
-    }
+    const toWrite = groupBy(mutations, ({ key }) => indexOf.get(keyText(key)) as number)
     // A lock of an earlier copy of this prewrite gets a new revision, so that the copy cannot take it back any more.
     if (onePc !== undefined)
       for (const [i, { row, landed }] of held.entries())
