@@ -41,6 +41,17 @@ export function writeConflict(
   return new KvError('write_conflict', detail, { key, startTs, ...conflicting, primary, reason }, options)
 }
 
+/** A client that chooses its own timestamps used one that the server handed out later. */
+export function startTsTaken(
+  key: Uint8Array,
+  txn: { readonly startTs: Timestamp; readonly primary: Uint8Array },
+  commitTs = 0,
+): KvError<'write_conflict'> {
+  const { startTs } = txn
+  const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
+  return writeConflict(key, txn, { startTs, commitTs }, 'self_rolled_back', detail)
+}
+
 export function alreadyExists(key: Uint8Array): KvError<'already_exists'> {
   return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
 }

@@ -3,10 +3,11 @@ import { isReserved } from '../bytes/reserved-keys.js'
 import type { Consumer } from '../changes/rules/consumer.js'
 import { KvError } from '../errors/kv-error.js'
 import { MARKS_MAX, SLICE_ITEMS } from '../limits.js'
+import type { AskedNotification } from '../observers/rules/asked-riders.js'
 import type { CellChange, Entry } from '../observers/rules/cell.js'
 import { encodeAck, encodeEntry, encodeFailure } from '../observers/rules/codec/cell.js'
 import { markCell } from '../observers/rules/mark.js'
-import type { Observer } from '../observers/rules/observer.js'
+import { noSuchObserver, type Observer } from '../observers/rules/observer.js'
 import { RangeIndex } from '../percolator/range-index.js'
 import type { Mutation } from '../percolator/row.js'
 import { isData } from '../percolator/write.js'
@@ -23,16 +24,10 @@ export interface CellEffect {
   readonly acknowledged?: { readonly entry: Entry | undefined }
 }
 
-/** A cell that a transaction notifies. */
-export interface Notified {
-  readonly observer: Observer
-  readonly key: Uint8Array
-}
-
 /** The effects of a transaction's riders, which decide about its marks too. */
 export interface Ridden {
   readonly effects: readonly CellEffect[]
-  readonly notified?: { readonly cells: readonly Notified[]; readonly commitTs: Timestamp } | undefined
+  readonly notified?: { readonly cells: readonly AskedNotification[]; readonly commitTs: Timestamp } | undefined
   /** Depth of the marks of this transaction. Default: 0. */
   readonly depth?: number | undefined
   /** Names of the entries that it acknowledges: its own writes do not mark these cells. */
@@ -82,6 +77,13 @@ export class Observed {
   /** @returns undefined when no observer of this name is registered. */
   named(name: string): Observer | undefined {
     return this.#byName.get(name)
+  }
+
+  /** @throws KvError `not_found` */
+  readonly required = (name: string): Observer => {
+    const observer = this.named(name)
+    if (observer === undefined) throw noSuchObserver(name)
+    return observer
   }
 
   /** Those of the ranges that contain the key. Nobody observes the rows of the server. */
@@ -188,7 +190,7 @@ export class Observed {
 }
 
 const NOBODY: readonly Observer[] = []
-const NO_CELLS: readonly Notified[] = []
+const NO_CELLS: readonly AskedNotification[] = []
 const LOOK_UPS_PER_SLICE = 32
 /** More of them are looked up in slices. */
 const MUTATIONS_NOW_MAX = 64

@@ -364,9 +364,9 @@ const MUTANTS = [
   ['a run below the safe point commits', 'observers/rules/acknowledge', 'if (claimed < safePoint)', 'if (false)'],
   [
     'a one-shot has seen its start_ts',
-    'store/leveldb/rows/riders',
-    'const seen = seesFence ? fence : this.#request.startTs;',
-    'const seen = this.#request.startTs;',
+    'observers/rules/asked-riders',
+    'seen: seesFence ? fence : startTs',
+    'seen: startTs',
   ],
   [
     'acknowledgements are collected above the safe point',

@@ -5,10 +5,9 @@ import type { Database } from '../../database/database.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
-import { noSuchObserver, type Observer, requireInRange } from '../../observers/rules/observer.js'
+import { noSuchObserver, requireInRange } from '../../observers/rules/observer.js'
 import type { LeaseRider, Riders } from '../../percolator/riders.js'
 import { requireLog } from '../../store/change-log.js'
-import type { Store } from '../../store/store.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
 
@@ -98,13 +97,14 @@ export function requireReached(riders: Riders, grant: Grant, { store, changes }:
  */
 export function requireObserved(riders: Riders, { store, changes }: Observing): void {
   const { acks = [], notify = [], positions = [] } = riders
+  const { observed } = store
   const clock = store.time.clock()
   for (const [index, { observer, key, fence }] of acks.entries()) {
-    requireInRange(observerNamed(observer, store), key, () => `acks[${index}].key`)
+    requireInRange(observed.required(observer), key, () => `acks[${index}].key`)
     if (fence > clock) throw invalid(`acks[${index}].fence`, `acks[${index}].fence is in the future`)
   }
   for (const [index, { observer: name, keys }] of notify.entries()) {
-    const observer = observerNamed(name, store)
+    const observer = observed.required(name)
     for (const [at, key] of keys.entries()) requireInRange(observer, key, () => `notify[${index}].keys[${at}]`)
   }
   for (const [index, { consumer, from, ts }] of positions.entries()) {
@@ -112,11 +112,4 @@ export function requireObserved(riders: Riders, { store, changes }: Observing): 
     if (ts > from && ts > requireLog(store).resolve())
       throw invalid(`positions[${index}].ts`, `positions[${index}].ts is above resolved_ts, in the future`)
   }
-}
-
-/** @throws KvError `not_found` */
-function observerNamed(name: string, { observed }: Store): Observer {
-  const observer = observed.named(name)
-  if (observer === undefined) throw noSuchObserver(name)
-  return observer
 }

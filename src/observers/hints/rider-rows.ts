@@ -1,14 +1,15 @@
+import { groupBy } from '../../bytes/group-by.js'
 import { keyText } from '../../bytes/key-text.js'
 import type { Ride, RideRequest } from '../../coordinator/ride.js'
-import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
+import { isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { PrewriteMutation } from '../../percolator/api.js'
-import { keysLocked, withEntries, writeConflict } from '../../percolator/errors.js'
-import type { AckRider } from '../../percolator/riders.js'
+import { keysLocked, startTsTaken, withEntries, writeConflict } from '../../percolator/errors.js'
 import type { HintedCells } from '../../store/hinted-cells.js'
 import type { Store } from '../../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { acknowledge } from '../rules/acknowledge.js'
+import { type AskedAck, askedAcks, askedNotifications } from '../rules/asked-riders.js'
 import type { Entry } from '../rules/cell.js'
 import {
   ackedCell,
@@ -20,7 +21,7 @@ import {
   notifiedKey,
 } from '../rules/codec/cell-key.js'
 import { type HintedCell, isStill, locksBelow, uncovered } from '../rules/hinted-cell.js'
-import { type RegisteredObserver, requireInRange } from '../rules/observer.js'
+import type { RegisteredObserver } from '../rules/observer.js'
 import { forgetClean, unpark } from './cleaning.js'
 
 const SETTLED_AT_A_TIME = 64
@@ -43,10 +44,8 @@ export interface RiderSources {
   readonly named: (name: string) => RiddenObserver
 }
 
-interface AckToMake {
-  readonly rider: AckRider
+interface AckToMake extends AskedAck {
   readonly ridden: RiddenObserver
-  readonly seen: Timestamp
   readonly cell: HintedCell
 }
 
@@ -55,10 +54,9 @@ interface AckToMake {
  * conflict lets at most one of them commit on what both have seen, as the acknowledgement column of the paper does.
  */
 export async function rideAsRows(sources: RiderSources, request: RideRequest): Promise<Ride> {
-  const { acks = [], notify = [] } = request.riders
   const { startTs, mutations, mayRepeat = false } = request
   const written = new Set(mutations.map(({ key }) => keyText(key)))
-  const toMake = await lookedAt(sources, request, acks, written)
+  const toMake = await lookedAt(sources, request, written)
   const rows = new Map<string, PrewriteMutation>()
   const putRow = (key: Uint8Array, value: Uint8Array): void => {
     rows.set(keyText(key), { op: 'put', key, value })
@@ -85,7 +83,8 @@ export async function rideAsRows(sources: RiderSources, request: RideRequest): P
       committedAt = outcome.commitTs
       continue
     }
-    if (outcome.kind === 'repeat') throw usedBefore(rider, startTs, outcome.commitTs)
+    if (outcome.kind === 'repeat')
+      throw withEntries([startTsTaken(rider.key, { startTs, primary: rider.key }, outcome.commitTs)])
     if (outcome.kind === 'refused') {
       ridden.conflicts++
       throw withEntries([outcome.error])
@@ -96,15 +95,12 @@ export async function rideAsRows(sources: RiderSources, request: RideRequest): P
     if (all !== undefined && all.changeTs > seen && written.has(keyText(rider.key)))
       putRow(notifiedKey({ id: observer.id, key: rider.key }, startTs), encodeNotified(all))
   }
-  for (const { observer: name, keys } of notify) {
-    const { id } = inRange(sources, name, keys).observer
-    const notified: Notified = { kind: 'notified', depth: markDepth }
-    for (const key of keys) {
-      // The first row of a transaction that only notifies is its primary.
-      const isKept = mutations.length === 0 && rows.size === 0
-      const row = notifiedKey({ id, key }, startTs)
-      if (!rows.has(keyText(row))) putRow(row, encodeNotified({ ...notified, isKept }))
-    }
+  const notified: Notified = { kind: 'notified', depth: markDepth }
+  for (const { observer, key } of askedNotifications(request.riders, (name) => sources.named(name).observer)) {
+    const row = notifiedKey({ id: observer.id, key }, startTs)
+    // The first row of a transaction that only notifies is its primary.
+    const isKept = mutations.length === 0 && rows.size === 0
+    if (!rows.has(keyText(row))) putRow(row, encodeNotified({ ...notified, isKept }))
   }
   return {
     committedAt,
@@ -136,45 +132,28 @@ export function notification({ id, key }: CellName, startTs: Timestamp, kind: En
   return { op: 'put', key: notifiedKey({ id, key }, startTs), value: encodeNotified({ kind, depth: 0 }) }
 }
 
-function inRange({ named }: RiderSources, name: string, keys: readonly Uint8Array[]): RiddenObserver {
-  const ridden = named(name)
-  for (const key of keys) requireInRange(ridden.observer, key, () => 'riders')
-  return ridden
-}
-
 /** Looks at the cells until no lock hides what they have seen, or who has acknowledged it. */
 async function lookedAt(
   sources: RiderSources,
   { riders, startTs, resolver, lockWaitMs, signal }: RideRequest,
-  acks: readonly AckRider[],
   written: ReadonlySet<string>,
 ): Promise<AckToMake[]> {
   const { cells, store } = sources
-  const groups = new Map<string, { ridden: RiddenObserver; seen: Timestamp; riders: AckRider[] }>()
-  const names = new Set<string>()
-  for (const rider of acks) {
-    const { observer: name, key, fence } = rider
-    const ridden = inRange(sources, name, [key])
-    const cell = `${name} ${keyText(key)}`
-    if (names.has(cell)) throw invalid('riders', `${name}: ${printKey(key)} is acknowledged twice`)
-    names.add(cell)
-    if (fence > store.time.clock()) throw invalid('riders', `the fence ${fence} is in the future`)
-    const seen = riders.seesFence ? fence : startTs
-    const text = `${name} ${seen}`
-    const group = groups.get(text) ?? { ridden, seen, riders: [] }
-    group.riders.push(rider)
-    groups.set(text, group)
-  }
-  if (groups.size === 0) return []
+  const asked = askedAcks(riders, startTs, store.time.clock(), (name) => sources.named(name).observer).map(
+    (ack): Omit<AckToMake, 'cell'> => ({ ...ack, ridden: sources.named(ack.rider.observer) }),
+  )
+  if (asked.length === 0) return []
+  const groups = [...groupBy(asked, ({ observer, seen }) => `${observer.id} ${seen}`).values()]
   const look = (): Promise<AckToMake[]> =>
     resolver.resolving(
       lockWaitMs,
       async () => {
         const looks = await Promise.all(
-          [...groups.values()].map(async ({ ridden, seen, riders }) => {
-            const keys = riders.map(({ key }) => key)
-            const found = await cells.look(ridden.observer.id, keys, seen)
-            return found.map((cell, i): AckToMake => ({ rider: riders[i] as AckRider, ridden, seen, cell }))
+          groups.map(async (some) => {
+            const { observer, seen } = some[0] as AskedAck
+            const keys = some.map(({ rider }) => rider.key)
+            const found = await cells.look(observer.id, keys, seen)
+            return some.map((ack, i): AckToMake => ({ ...ack, cell: found[i] as HintedCell }))
           }),
         )
         const toMake = looks.flat()
@@ -198,14 +177,7 @@ async function lookedAt(
 
 /** Takes back claims, and removes what they have covered. If that fails, whoever finds the hints next does the same. */
 async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
-  const byObserver = new Map<Timestamp, AckToMake[]>()
-  for (const ack of acks) {
-    const { id } = ack.ridden.observer
-    const some = byObserver.get(id) ?? []
-    some.push(ack)
-    byObserver.set(id, some)
-  }
-  for (const [id, some] of byObserver)
+  for (const [id, some] of groupBy(acks, ({ observer }) => observer.id))
     for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
       const part = some.slice(from, from + SETTLED_AT_A_TIME)
       const covered = part.flatMap(({ cell, seen }) =>
@@ -268,9 +240,4 @@ function ackConflict(
   const fields = { key: rider.key, startTs, conflictStartTs, conflictCommitTs, primary: rider.key }
   const named = { ...fields, reason: 'acknowledged' as const, observer: rider.observer, retryable: true }
   return { error: withEntries([new KvError('write_conflict', text, named)]), ridden }
-}
-
-function usedBefore({ key }: AckRider, startTs: Timestamp, commitTs: Timestamp): KvError {
-  const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
-  return withEntries([writeConflict(key, { startTs, primary: key }, { startTs, commitTs }, 'self_rolled_back', detail)])
 }

@@ -1,14 +1,11 @@
 import { KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { belowSafePoint } from '../../percolator/errors.js'
-import type { AckRider } from '../../percolator/riders.js'
 import type { Timestamp } from '../../timestamp.js'
+import type { AskedAck } from './asked-riders.js'
 import type { Ack, Entry } from './cell.js'
 
-export interface AckRequest {
-  readonly rider: AckRider
-  /** The run has seen every change up to here: its start_ts, or the fence where the work was done before the transaction. */
-  readonly seen: Timestamp
+export interface AckRequest extends Pick<AskedAck, 'rider' | 'seen'> {
   readonly startTs: Timestamp
   /** The run commits at this timestamp, which is above every timestamp handed out. */
   readonly commitTs: Timestamp

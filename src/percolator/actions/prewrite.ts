@@ -2,7 +2,14 @@ import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import type { PessimisticAction, PrewriteAnswer, PrewriteMutation, PrewriteRequest } from '../api.js'
-import { alreadyExists, keyLocked, type WriteConflictReason, withEntries, writeConflict } from '../errors.js'
+import {
+  alreadyExists,
+  keyLocked,
+  startTsTaken,
+  type WriteConflictReason,
+  withEntries,
+  writeConflict,
+} from '../errors.js'
 import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 import {
@@ -435,13 +442,6 @@ function conflictWith(
       ? `the transaction at ${startTs} was rolled back on ${printKey(key)}`
       : `key ${printKey(key)} was written at ${write.commitTs}, after the transaction's start at ${startTs}`
   return writeConflict(key, request, write, reason, detail)
-}
-
-/** A client that chooses its own timestamps used one that the server handed out later. */
-function startTsTaken(key: Uint8Array, request: PrewriteRequest, commitTs = 0): KvError {
-  const { startTs } = request
-  const detail = `another transaction uses the start_ts ${startTs} on ${printKey(key)}`
-  return writeConflict(key, request, { startTs, commitTs }, 'self_rolled_back', detail)
 }
 
 function pessimisticLockNotFound(key: Uint8Array, startTs: Timestamp): KvError {

@@ -3,31 +3,32 @@ import { advancePosition } from '../../../changes/rules/advance-position.js'
 import { decodeConsumer } from '../../../changes/rules/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from '../../../changes/rules/consumer.js'
 import { invalid, isKvError, KvError } from '../../../errors/kv-error.js'
-import { printKey } from '../../../errors/print-key.js'
 import { atHand } from '../../../event-loop/after.js'
 import { type FailedLeaseCheck, leaseLost } from '../../../leases/rules/lease.js'
 import { acknowledge } from '../../../observers/rules/acknowledge.js'
+import {
+  type AskedAck,
+  type AskedNotification,
+  askedAcks,
+  askedNotifications,
+} from '../../../observers/rules/asked-riders.js'
 import type { Ack, Entry } from '../../../observers/rules/cell.js'
 import { decodeAck, decodeEntry } from '../../../observers/rules/codec/cell.js'
-import { noSuchObserver, type Observer, requireInRange } from '../../../observers/rules/observer.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
-import { withEntries, writeConflict } from '../../../percolator/errors.js'
-import type { AckRider, LeaseRider, PositionRider, Riders } from '../../../percolator/riders.js'
+import { startTsTaken, withEntries } from '../../../percolator/errors.js'
+import type { LeaseRider, PositionRider, Riders } from '../../../percolator/riders.js'
 import { expiryTs, hasExpired, isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { PrewriteRiders, RidersDecision } from '../../calls/prewrite.js'
 import { cellName } from '../../cell-names.js'
 import { nameOfConsumer } from '../../consumers.js'
-import type { CellEffect, Notified } from '../../observed.js'
+import type { CellEffect } from '../../observed.js'
 import { claimOf, type SystemName } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
-interface AckToMake {
-  readonly rider: AckRider
-  readonly observer: Observer
+interface AckToMake extends AskedAck {
   /** Of the entry. */
   readonly name: SystemName
-  readonly seen: Timestamp
   entry: Entry | undefined
   ack: Ack | undefined
   /** Known after the preparation if the entry is newer than `seen`. */
@@ -48,7 +49,7 @@ export class LevelDbRiders implements PrewriteRiders {
   readonly #request: PrewriteRequest
   readonly #acks: AckToMake[] = []
   #unclaimed: readonly AckToMake[] = []
-  readonly #notify: Notified[] = []
+  readonly #notify: AskedNotification[] = []
   readonly #positions: PositionToMake[] = []
   readonly #leases: readonly LeaseRider[]
   #refusal: KvError | undefined
@@ -74,21 +75,14 @@ export class LevelDbRiders implements PrewriteRiders {
   }
 
   /** @throws KvError `invalid_argument`, `not_found` */
-  #take({ acks = [], notify = [], positions = [], seesFence }: Riders): void {
-    const cells = new Set<string>()
-    for (const rider of acks) {
-      const { key, fence } = rider
-      const observer = this.#observerOf(rider.observer, key)
-      const name = cellName('notify', observer.id, key)
-      if (cells.has(name)) throw invalid('riders', `${rider.observer}: ${printKey(key)} is acknowledged twice`)
-      cells.add(name)
-      if (fence > this.#rows.lastTs) throw invalid('riders', `the fence ${fence} is in the future`)
-      const seen = seesFence ? fence : this.#request.startTs
-      this.#acks.push({ rider, observer, name, seen, entry: undefined, ack: undefined, newestSeen: 0 })
+  #take(riders: Riders): void {
+    const { lastTs, observed } = this.#rows
+    for (const ack of askedAcks(riders, this.#request.startTs, lastTs, observed.required)) {
+      const name = cellName('notify', ack.observer.id, ack.rider.key)
+      this.#acks.push({ ...ack, name, entry: undefined, ack: undefined, newestSeen: 0 })
     }
-    for (const { observer, keys } of notify)
-      for (const key of keys) this.#notify.push({ key, observer: this.#observerOf(observer, key) })
-    for (const rider of positions) {
+    for (const cell of askedNotifications(riders, observed.required)) this.#notify.push(cell)
+    for (const rider of riders.positions ?? []) {
       this.#requireSound(rider)
       this.#positions.push({ rider, consumer: undefined })
     }
@@ -102,13 +96,6 @@ export class LevelDbRiders implements PrewriteRiders {
     const { changes } = this.#rows
     if (ts > from && ts > changes.resolved.last && ts > changes.resolve())
       throw invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`)
-  }
-
-  #observerOf(name: string, key: Uint8Array): Observer {
-    const observer = this.#rows.observed.named(name)
-    if (observer === undefined) throw noSuchObserver(name)
-    requireInRange(observer, key, () => 'riders')
-    return observer
   }
 
   requireValid(): void {
@@ -217,7 +204,7 @@ export class LevelDbRiders implements PrewriteRiders {
       }
       if (outcome.kind === 'repeat') {
         if (!hasWrites) return outcome
-        throw this.#usedStartTs(key, outcome.commitTs)
+        throw withEntries([startTsTaken(key, this.#request, outcome.commitTs)])
       }
       depth = Math.max(depth, (entry?.depth ?? 0) + 1)
       acknowledged.add(name)
@@ -236,7 +223,7 @@ export class LevelDbRiders implements PrewriteRiders {
       if (outcome.kind === 'refused') throw withEntries([outcome.error])
       if (outcome.kind === 'advanced') consumers.push(outcome.consumer)
       else if (!hasWrites) return outcome
-      else throw this.#usedStartTs(primary, outcome.commitTs)
+      else throw withEntries([startTsTaken(primary, this.#request, outcome.commitTs)])
     }
     const notified = this.#notify.length > 0 ? { cells: this.#notify, commitTs } : undefined
     // After the others, which recognize a repeat of a transaction that has committed.
@@ -249,12 +236,6 @@ export class LevelDbRiders implements PrewriteRiders {
   #lostLeases(lost: readonly FailedLeaseCheck[]): KvError {
     const error = leaseLost(lost)
     return this.#leases.some(({ index }) => index !== undefined) ? error : withEntries([error])
-  }
-
-  #usedStartTs(key: Uint8Array, commitTs: Timestamp): KvError<'write_conflict'> {
-    const { startTs, primary } = this.#request
-    const detail = `another transaction has used the start_ts ${startTs} for an acknowledgement`
-    return writeConflict(key, { startTs, primary }, { startTs, commitTs }, 'self_rolled_back', detail)
   }
 }
 

@@ -1,0 +1,55 @@
+import { keyText } from '../../bytes/key-text.js'
+import { invalid } from '../../errors/kv-error.js'
+import type { AckRider, Riders } from '../../percolator/riders.js'
+import type { Timestamp } from '../../timestamp.js'
+import { type Observer, requireInRange } from './observer.js'
+
+/** An acknowledgement of a known observer. */
+export interface AskedAck {
+  readonly rider: AckRider
+  readonly observer: Observer
+  /** The run has seen every change up to here: its start_ts, or the fence where the work was done before the transaction. */
+  readonly seen: Timestamp
+}
+
+/** A cell that a transaction notifies. */
+export interface AskedNotification {
+  readonly observer: Observer
+  readonly key: Uint8Array
+}
+
+/**
+ * The acknowledgements of a transaction.
+ * @param lastTs no later fence was handed out.
+ * @throws KvError `invalid_argument` (`riders`) for those that no transaction may have; what `named` throws for an unknown observer.
+ */
+export function askedAcks(
+  { acks = [], seesFence }: Riders,
+  startTs: Timestamp,
+  lastTs: Timestamp,
+  named: (name: string) => Observer,
+): AskedAck[] {
+  const cells = new Set(acks.map(({ observer, key }) => `${observer} ${keyText(key)}`))
+  if (cells.size < acks.length) throw invalid('riders', 'a key is acknowledged twice for one observer')
+  return acks.map((rider) => {
+    const { key, fence } = rider
+    const observer = named(rider.observer)
+    requireInRange(observer, key, () => 'riders')
+    if (fence > lastTs) throw invalid('riders', `the fence ${fence} is in the future`)
+    return { rider, observer, seen: seesFence ? fence : startTs }
+  })
+}
+
+/** The cells that a transaction notifies. @throws as `askedAcks`. */
+export function* askedNotifications(
+  { notify = [] }: Riders,
+  named: (name: string) => Observer,
+): Generator<AskedNotification, void> {
+  for (const { observer: name, keys } of notify) {
+    const observer = named(name)
+    for (const key of keys) {
+      requireInRange(observer, key, () => 'riders')
+      yield { observer, key }
+    }
+  }
+}
