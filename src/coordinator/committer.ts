@@ -62,20 +62,20 @@ export interface CommitPlan {
   /** The transaction commits in one request or not at all, whatever its size. */
   readonly riders?: Riders | undefined
   /** Pessimistic: the highest for_update_ts of its locks. Every mutation's key is locked. */
-  readonly forUpdateTs: Timestamp | undefined
+  readonly forUpdateTs?: Timestamp | undefined
   /** Pessimistic: the for_update_ts at which a key's lock was granted. */
-  readonly grantedAt: ((key: Uint8Array) => Timestamp) | undefined
+  readonly grantedAt?: ((key: Uint8Array) => Timestamp) | undefined
   /** Pessimistic: how a client wants a key to be treated. Absent, or undefined for a key: every key of users is locked. */
   readonly actionOf?: ((key: Uint8Array) => PessimisticAction | undefined) | undefined
   /** The commit_ts is not below it. */
   readonly minCommitTs?: Timestamp | undefined
   /** Serializable: the reads that the prewrites do not check. */
-  readonly reads: ReadSet | undefined
+  readonly reads?: ReadSet | undefined
   /** No earlier commit can have been tried, so any record at `startTs` belongs to another transaction. */
-  readonly isFirst: boolean
+  readonly isFirst?: boolean | undefined
   readonly lockWaitMs: number
   /** Obeyed only until the transaction may have committed. */
-  readonly signal: AbortSignal | undefined
+  readonly signal?: AbortSignal | undefined
   /** In process only: where the second phase counts, and what is known of the commit. */
   readonly stages?: Stages | undefined
   /** See `Ride`. */

@@ -10,7 +10,7 @@ export interface RideRequest {
   readonly mutations: readonly PrewriteMutation[]
   readonly resolver: Resolver
   readonly lockWaitMs: number
-  readonly signal: AbortSignal | undefined
+  readonly signal?: AbortSignal | undefined
   /** The request may be the repeat of one that has committed. */
   readonly mayRepeat?: boolean
 }

@@ -397,7 +397,7 @@ export class Transaction {
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads,
-      isFirst: this.#options.isFirst ?? false,
+      isFirst: this.#options.isFirst,
       lockWaitMs: this.#options.lockWaitMs,
       signal: within,
       stages,

@@ -39,7 +39,7 @@ export interface BackfillWay {
   readonly keysAtATime: number
   /** A server that has not gone on for so long is taken for dead, and another one goes on. 0: there is no other. */
   readonly leaseMs: number
-  /** Whether this server may go on now. */
+  /** Whether the observer is there, and not paused. */
   readonly mayRun: () => boolean
   /** Makes those of the keys dirty that are clean. @returns false when the record was not `before`; then it stays as it is. */
   readonly advance: (step: BackfillStep) => Promise<boolean>
@@ -83,18 +83,22 @@ export class Backfill {
 
   /** Goes on, as long as it may. */
   run(): void {
-    if (!this.#isWanted || this.#running !== undefined || !this.#way.mayRun()) return
+    if (!this.#isWanted || this.#running !== undefined || !this.#mayRun) return
     this.#running = this.#goOn().finally(() => {
       this.#running = undefined
       this.run() // It may again, since it was found that it may not.
     })
   }
 
+  get #mayRun(): boolean {
+    return !this.#sources.signal.aborted && this.#way.mayRun()
+  }
+
   async #goOn(): Promise<void> {
     const { report, signal } = this.#sources
     for (let mayRun = true; mayRun && this.#isWanted; ) {
       const begin = performance.now()
-      mayRun = this.#way.mayRun()
+      mayRun = this.#mayRun
       const isDone = await this.#step(mayRun).catch((error) => report(error))
       if (isDone === true) await rest(performance.now() - begin, signal)
       else await sleep(RETRY_MS, signal).catch(() => {})

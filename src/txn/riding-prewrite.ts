@@ -4,7 +4,7 @@ import { type CommitPlan, Committer, type TransactionHome } from '../coordinator
 import { mayRide, type Rides } from '../coordinator/ride.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { invalid } from '../errors/kv-error.js'
-import type { PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
+import type { PessimisticAction, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
 import type { Riders } from '../percolator/riders.js'
 import { sameKey } from '../percolator/row.js'
 import type { Timestamp } from '../timestamp.js'
@@ -22,8 +22,6 @@ export function ridingPrewrite(home: TransactionHome, request: PrewriteRequest):
 async function withRiders(home: TransactionHome, request: PrewriteRequest, riders: Riders): Promise<PrewriteAnswer> {
   const { rides, api, attaches, commitOptions } = home
   const isRiding = rides !== undefined && mayRide(riders)
-  if (isRiding && (!request.tryOnePc || request.maxCommitTs))
-    throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
   const { leases = [] } = riders
   const isTaken = commitOptions.onePhase || isRiding // Else the store refuses it.
   const attached = leases.length > 0 && isTaken ? await attaches?.(request.mutations, leases) : undefined
@@ -48,27 +46,25 @@ async function commitRiding(
   riders: Riders,
 ): Promise<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs, forUpdateTsMax, pessimisticActions, minCommitTs, reads, stages } = request
-  await requireDecidable(home, request, riders)
-  const asked = { riders, startTs, mutations, resolver: home.resolver, lockWaitMs: 0, signal: undefined }
+  const places = new Map(mutations.map(({ key }, i) => [keyText(key), i]))
+  const placeOf = (key: Uint8Array): number => places.get(keyText(key)) ?? -1
+  const actionOf = (key: Uint8Array): PessimisticAction | undefined => pessimisticActions?.[placeOf(key)]
+  await requireDecidable(home, request, riders, actionOf)
+  const asked = { riders, startTs, mutations, resolver: home.resolver, lockWaitMs: 0 }
   const ride = await rides({ ...asked, mayRepeat: true })
   if (ride.committedAt !== undefined) return { onePcCommitTs: ride.committedAt }
   const all = [...mutations, ...ride.mutations]
   const isNamed = all.some(({ key }) => sameKey(key, request.primary))
-  const primary = isNamed ? request.primary : all[0]?.key
-  if (primary === undefined) throw invalid('mutations', 'there is nothing to commit')
-  const grants = new Map(mutations.map(({ key }, i) => [keyText(key), forUpdateTsMax?.[i] ?? forUpdateTs ?? 0]))
-  const actions = new Map(mutations.map(({ key }, i) => [keyText(key), pessimisticActions?.[i]]))
+  const primary = (isNamed ? undefined : all[0]?.key) ?? request.primary
   const plan: CommitPlan = {
     ...{ startTs, primary, reads, stages, startedAt: performance.now() },
     mutations: all,
     riders: riders.leases?.length || riders.positions?.length ? { ...riders, acks: [], notify: [] } : undefined,
     forUpdateTs: forUpdateTs || undefined,
-    grantedAt: forUpdateTs ? (key) => grants.get(keyText(key)) ?? 0 : undefined,
-    actionOf: (key) => actions.get(keyText(key)),
+    grantedAt: forUpdateTs ? (key) => forUpdateTsMax?.[placeOf(key)] ?? forUpdateTs : undefined,
+    actionOf,
     minCommitTs,
-    isFirst: false,
     lockWaitMs: 0,
-    signal: undefined,
     markDepth: ride.markDepth,
   }
   const committed = (commitTs: Timestamp): PrewriteAnswer => {
@@ -91,12 +87,12 @@ async function commitRiding(
  */
 async function requireDecidable(
   { api }: TransactionHome,
-  { mutations, minCommitTs = 0, skipConstraintCheck, pessimisticActions }: PrewriteRequest,
+  { minCommitTs = 0, skipConstraintCheck }: PrewriteRequest,
   { acks = [] }: Riders,
+  actionOf: (key: Uint8Array) => PessimisticAction | undefined,
 ): Promise<void> {
   if (skipConstraintCheck) throw invalid('skip_constraint_check', 'skip_constraint_check does not go with riders here')
-  const skipped = new Set(mutations.flatMap(({ key }, i) => (pessimisticActions?.[i] === 'skip' ? [keyText(key)] : [])))
-  if (acks.some(({ key }) => skipped.has(keyText(key))))
+  if (acks.some(({ key }) => actionOf(key) === 'skip'))
     throw invalid('pessimistic_actions', 'a key that is acknowledged cannot be skipped')
   if (minCommitTs > 0 && minCommitTs > (await api.now()))
     throw invalid('riders', `the transaction would commit at ${minCommitTs}, ahead of the clock`)

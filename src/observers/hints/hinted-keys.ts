@@ -142,8 +142,7 @@ export class HintedKeys implements DirtyKeys {
       const startTs = await this.#sources.store.tso(1)
       const mutation = mutationAt(startTs)
       const plan = {
-        ...{ startTs, mutations: [mutation], primary: mutation.key, startedAt: performance.now(), isFirst: false },
-        ...{ forUpdateTs: undefined, grantedAt: undefined, reads: undefined, signal: undefined },
+        ...{ startTs, mutations: [mutation], primary: mutation.key, startedAt: performance.now() },
         lockWaitMs: LOCK_WAIT_MS_DEFAULT,
       }
       try {

@@ -119,7 +119,7 @@ export class HintedObserver implements ActiveObserver {
     this.backfill = new Backfill(sources, this.#observer, {
       keysAtATime: BACKFILLED_AT_A_TIME,
       leaseMs: BACKFILL_LEASE_MS,
-      mayRun: () => !sources.signal.aborted && this.#ended === undefined && !this.#stored.isPaused,
+      mayRun: () => this.#ended === undefined && !this.#stored.isPaused,
       advance: (step) => this.#advance(step),
     })
   }

@@ -76,7 +76,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     this.backfill = new Backfill(sources, registeredOf(stored), {
       keysAtATime: CHANGES_AT_A_TIME,
       leaseMs: 0,
-      mayRun: () => !sources.signal.aborted && this.#ended === undefined && !this.#stored.isPaused,
+      mayRun: () => this.#ended === undefined && !this.#stored.isPaused,
       advance: (step) => this.#advance(step),
     })
   }
