@@ -1,18 +1,17 @@
 import type { PrewriteMutation } from '../percolator/api.js'
 import type { LeaseRider } from '../percolator/riders.js'
 
-/** What a transaction that attaches keys to leases writes for their ends. */
 export interface Attached {
-  /** One for each key: it goes with the transaction, and is found when the lease ends. */
+  /** One row per key. It commits with the transaction and lets the end of the lease find the key. */
   readonly rows: readonly PrewriteMutation[]
-  /** To be called when the commit is over, however it has ended. */
+  /** Call when the commit is over, whatever its outcome. */
   done(): void
 }
 
 /**
- * Asks the mutations of a transaction for keys that they attach. From then on the ends of these leases look for keys.
- * @param leases that the transaction checks.
- * @returns undefined: there are none.
+ * Makes the rows for mutations that attach keys to leases. From then on, the ends of these leases look for the keys.
+ * @param leases the leases that the transaction checks.
+ * @returns undefined when no mutation attaches a key.
  * @throws KvError `invalid_argument` for more keys than a lease may have; `precondition_failed`
  */
 export type Attaches = (

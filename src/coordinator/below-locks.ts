@@ -7,12 +7,15 @@ import { Backoff } from './backoff.js'
 import { locksIn, txnText } from './found-locks.js'
 import type { Resolver } from './lock-resolver.js'
 
-/** How long a read of a whole range waits for living locks before it takes a snapshot below them. Most commits take less. */
+/**
+ * How long a read of a whole range waits for live locks before it takes a snapshot below them. Most commits take less.
+ */
 export const BELOW_LOCKS_AFTER_MS = 250
 
 /**
- * The newest snapshot up to `ts` that no present lock of the range blocks. Ends the locks of transactions that are over, and gives
- * the others `waitMs` to end by themselves. A transaction that locks a key later may still block the snapshot, if it began before.
+ * @returns the newest snapshot up to `ts` that no present lock of the range blocks. Ends the locks of finished
+ *   transactions, and waits up to `waitMs` for the others. A transaction that began before may still lock a key later
+ *   and block the snapshot.
  */
 export async function belowLocks(
   api: Pick<PercolatorApi, 'scanLock' | 'now'>,

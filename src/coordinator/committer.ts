@@ -23,17 +23,22 @@ import { Undetermined } from './undetermined.js'
 export interface CommitOptions {
   /** Bytes of keys and values per prewrite. TiKV's `TxnCommitBatchSize`. */
   readonly batchBytes: number
-  /** Where a request is not one atomic write, the keys of the primary's batch need not be waited for. */
+  /**
+   * A request is not one atomic write, so the first commit request carries the primary alone. The other keys of its
+   * batch follow in the background.
+   */
   readonly commitsPrimaryAlone: boolean
-  /** Use 1PC when all mutations fit into one prewrite. */
   readonly onePhase: boolean
-  /** The store cannot commit in one phase: transactions without other riders are held to their leases by `validateReads`, at the commit_ts. */
+  /**
+   * The store cannot commit in one phase. If a transaction has no riders but leases, `validateReads` checks them at the
+   * commit_ts.
+   */
   readonly judgesLeases?: boolean
   /** Most keys of a transaction that uses async commit; 0 turns it off. */
   readonly asyncCommitKeysMax: number
-  /** Tries of a request whose answer is lost. After the last one the resolver is asked for the outcome. */
+  /** Tries of a request whose answer is lost. After the last one the resolver finds out the outcome. */
   readonly triesMax: number
-  /** No copy of an answered request can arrive later. On a network one can. */
+  /** No copy of an answered request can arrive later, as it can over a network. */
   readonly isInProcess: boolean
   /** Heartbeats stop at this age of the transaction. client-go `MaxTxnTTL`. */
   readonly heartbeatMaxMs: number
@@ -43,9 +48,9 @@ export interface TransactionHome {
   readonly api: PercolatorApi
   readonly resolver: Resolver
   readonly commitOptions: CommitOptions
-  /** Absent: riders travel on a commit in one phase. */
+  /** Absent when the store commits in one phase and takes the riders with the prewrite. */
   readonly rides?: Rides | undefined
-  /** Absent: whoever takes the prewrite does it. */
+  /** Absent when the server that takes the prewrite attaches the keys. */
   readonly attaches?: Attaches | undefined
   /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
@@ -57,28 +62,25 @@ export interface CommitPlan {
   readonly startedAt: number
   /** Must be the key of one of the mutations; without mutations, `primaryOf` the riders. */
   readonly primary: Uint8Array
-  /** May be empty if there are riders. */
   readonly mutations: readonly PrewriteMutation[]
-  /** The transaction commits in one request or not at all, whatever its size. */
+  /** With riders, the transaction commits in one request or not at all, whatever its size. */
   readonly riders?: Riders | undefined
-  /** Pessimistic: the highest for_update_ts of its locks. Every mutation's key is locked. */
+  /** Pessimistic: the highest for_update_ts of the locks. Every mutation's key is locked. */
   readonly forUpdateTs?: Timestamp | undefined
   /** Pessimistic: the for_update_ts at which a key's lock was granted. */
   readonly grantedAt?: ((key: Uint8Array) => Timestamp) | undefined
-  /** Pessimistic: how a client wants a key to be treated. Absent, or undefined for a key: every key of users is locked. */
+  /** Pessimistic: the action that a client asked for. Without it, every user key counts as locked. */
   readonly actionOf?: ((key: Uint8Array) => PessimisticAction | undefined) | undefined
-  /** The commit_ts is not below it. */
   readonly minCommitTs?: Timestamp | undefined
-  /** Serializable: the reads that the prewrites do not check. */
+  /** Serializable: reads that the prewrites do not check. */
   readonly reads?: ReadSet | undefined
   /** No earlier commit can have been tried, so any record at `startTs` belongs to another transaction. */
   readonly isFirst?: boolean | undefined
   readonly lockWaitMs: number
   /** Obeyed only until the transaction may have committed. */
   readonly signal?: AbortSignal | undefined
-  /** In process only: where the second phase counts, and what is known of the commit. */
+  /** In process only: receives the counts of the second phase and the kind of commit. */
   readonly stages?: Stages | undefined
-  /** See `Ride`. */
   readonly markDepth?: number | undefined
 }
 
@@ -102,16 +104,18 @@ export class Committer {
   #isUncertain = false
   /** A request that decides the transaction was sent. Before that, its signal ends it. */
   #mayHaveDecided = false
-  /** The transaction may have left locks that a rollback has to remove. */
   #mayHoldLocks: boolean
-  /** What has to be in one request with the commit. */
+  /** The request that commits must carry them. */
   #riders: Riders | undefined
-  /** Leases that are judged at the commit_ts, because the store cannot commit in one phase. */
+  /** Leases to check at the commit_ts, because the store cannot commit in one phase. */
   #leases: readonly LeaseRider[] = []
   #heartbeat: Heartbeat | undefined
-  /** Of the keys and values that are written; undefined while nothing has asked. */
+  /** Bytes of keys and values; computed on first use. */
   #bytesKnown: number | undefined
-  /** Of a first try: the batches that may have left them. Locks at `startTs` that others refuse belong to another transaction. */
+  /**
+   * First try only: the batches that may have left locks. A lock at `startTs` in another batch belongs to another
+   * transaction.
+   */
   #locked: Set<readonly PrewriteMutation[]> | undefined
 
   constructor(
@@ -187,7 +191,7 @@ export class Committer {
     return this.#runInPhases()
   }
 
-  /** From the first prewrite on: the commit may wait for other locks, for a slow network, or for a slow store. */
+  /** Starts with the first prewrite, because the commit may wait for other locks, a slow network or a slow store. */
   #keepAlive(): void {
     // The locks of a pessimistic transaction have their own heartbeat already.
     if (this.plan.forUpdateTs !== undefined || this.#heartbeat !== undefined) return
@@ -207,7 +211,10 @@ export class Committer {
     return this.#bytesKnown
   }
 
-  /** A server whose store cannot commit in one phase has refused the riders. What attaches keys to leases has to be its own transaction. */
+  /**
+   * True when a server whose store cannot commit in one phase has refused the riders, and all of them are leases, which
+   * can be checked at the commit_ts instead. Not when the transaction attaches keys to them.
+   */
   #mayBeJudgedLater(error: unknown): boolean {
     if (!isKvError(error, 'not_supported') || !hasLeasesOnly(this.#riders)) return false
     return this.plan.mutations.every(({ leaseFence = 0 }) => leaseFence === 0)
@@ -281,7 +288,7 @@ export class Committer {
         const answer = await this.#surviving(kind !== 'two_pc', () => {
           const isFirst = isFirstTry && !tried.has(batch)
           tried.add(batch)
-          if (!isFirst) this.#locked?.add(batch) // The copy before it, whose answer was lost, may have locked.
+          if (!isFirst) this.#locked?.add(batch) // An earlier copy, whose answer was lost, may have locked.
           return this.prewrite({
             ...common,
             mutations: batch,
@@ -343,7 +350,7 @@ export class Committer {
 
   // ---- Commit
 
-  /** Two-phase commit from here on. */
+  /** Commits a prewritten transaction in two phases. */
   #commitLocked(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     this.#keepAlive() // A commit in one phase may have fallen back to two.
     if (this.#riders === undefined) return this.#commitPrimary(batches)
@@ -359,7 +366,7 @@ export class Committer {
       const commitTs = await this.#surviving(false, async () => this.home.api.tso(1))
       if (reads !== undefined || this.#leases.length > 0) {
         const { keys, ranges } = reads ?? { keys: [], ranges: [] }
-        // After the commit_ts is known, and again for each other one: a lease that was held before may be that of another by then.
+        // Runs again for each new commit_ts: a lease may have changed owner in between.
         const leases = this.#leases.length > 0 ? { leases: this.#leases } : {}
         const validate = (): Promise<void> =>
           this.home.api.validateReads({ keys, ranges, startTs, commitTs, ...leases })
@@ -449,7 +456,7 @@ export class Committer {
     }
   }
 
-  /** False: the transaction has riders only, and leaves neither locks nor write records. */
+  /** False for a transaction with riders only, which leaves neither locks nor write records. */
   get #hasRows(): boolean {
     return this.plan.mutations.length > 0
   }
@@ -481,7 +488,10 @@ export class Committer {
   }
 }
 
-/** Rows of the server are locked by nobody before. The key that is attached is, so nobody has written its row since. */
+/**
+ * The default action. Reserved rows have no pessimistic lock, so they are checked for conflicts. The row of an attached
+ * key needs no check: the key itself is locked, so nobody else has written its row.
+ */
 function actionOf(key: Uint8Array): PessimisticAction {
   if (isAttachedKey(key)) return 'skip'
   return isReserved(key) ? 'constraint' : 'do'

@@ -36,7 +36,7 @@ export class Coordinator implements TransactionHome {
     this.resolver = new LockResolver(api)
   }
 
-  /** @param startTs of the oracle, and no other transaction's. Default: a new timestamp. */
+  /** @param startTs must come from the oracle and belong to no other transaction. Default: a new timestamp. */
   async begin(options: TransactionOptions, startTs?: Timestamp): Promise<Transaction> {
     return new Transaction(this, startTs ?? (await withSignal(this.api, options.signal).tso(1)), options)
   }
@@ -51,7 +51,6 @@ export class Coordinator implements TransactionHome {
     this.#background.add(done)
   }
 
-  /** Fulfilled when no background work is running. */
   async idle(): Promise<void> {
     while (this.#background.size > 0) await Promise.all(this.#background)
   }

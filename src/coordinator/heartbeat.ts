@@ -2,19 +2,19 @@ import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 
 export interface HeartbeatOptions {
-  /** `performance.now()` at the transaction's start. */
   readonly startedAt: number
-  /** Of the primary's lock, from its grant on. */
+  /** TTL of the primary's lock, counted from its grant. */
   readonly ttlMs: number
   /**
-   * The age of the transaction at which heartbeats stop. A program that forgets a transaction must not keep its locks for ever.
+   * Age of the transaction at which heartbeats stop. A program that forgets a transaction must not keep its locks for
+   * ever.
    */
   readonly ageMaxMs: number
   /** `performance.now()` when the request for the lock was sent. Default: now. */
   readonly sentAt?: number
 }
 
-/** Beats that wait for an answer: a server that hangs gets no more. */
+/** Limit on unanswered beats, so that a hanging server gets no more. */
 const IN_FLIGHT_MAX = 2
 
 /** Renews a primary lock at a third of its TTL, so that one renewal may be lost or late. */

@@ -17,27 +17,24 @@ type ResolverApi = Pick<
 
 export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
 
-/** Options of calls that may meet locks of other transactions. */
 export interface Waiting {
   /** Longest wait for other transactions' locks before `key_locked`. */
   readonly lockWaitMs: number
-  /** Ends the wait. */
   readonly signal?: LateSignal | undefined
 }
 
 type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
 
-/** While others change the locks that decide. */
+/** Bound on the questions of `endNow` while other clients change the locks that decide. */
 const ENDING_TRIES_MAX = 10
 
-/** Of one call: the commit_ts of transactions that the call knows to be decided, 0 when rolled back. */
+/** commit_ts of each transaction, by `txnText`, that one call knows to be decided; 0 means rolled back. */
 type Decided = Map<string, Timestamp>
 
 /**
  * Ends the transactions of locks as their primaries decide: commits them, rolls them back, or waits while they live.
- *
- * What was decided is forgotten when the call ends (client-go has a cache). A name of a transaction, its start_ts and primary, says nothing
- * any more once its records are gone: by `delete_range`, a collection, a restore. Then another transaction may bear it.
+ * Outcomes are not cached between calls (client-go has a cache). Once the records of a transaction are gone, by
+ * `delete_range`, a collection or a restore, another transaction may bear the same start_ts and primary.
  * @see TiKV client-go `txnkv/txnlock/lock_resolver.go`; the paper, section 2.2 ("cleanup").
  */
 export class LockResolver {
@@ -76,12 +73,12 @@ export class LockResolver {
 
   /**
    * `resolving` for a read that may be answered in this turn of the event loop.
-   * @param waiting asked for only where it is not.
+   * @param waiting called only when the read is not answered at once.
    */
   reading<T>(read: () => Awaitable<T>, waiting: () => Waiting): Awaitable<T> {
     const begun = read()
     if (!(begun instanceof Promise)) return begun
-    begun.catch(() => {}) // Where the signal has ended the call, nobody waits for the read.
+    begun.catch(() => {}) // The signal may end the call first; nobody waits for the read then.
     const { lockWaitMs, signal } = waiting()
     let first: Promise<T> | undefined = begun
     const body = (): Promise<T> => {
@@ -144,7 +141,8 @@ export class LockResolver {
   }
 
   /**
-   * Ends the transaction of a lock whatever its TTL. One whose primary cannot say what became of it counts as rolled back.
+   * Ends the transaction of a lock whatever its TTL. If the primary cannot tell the outcome, the transaction counts as
+   * rolled back.
    * @returns its commit_ts; 0 when it is rolled back.
    */
   async endNow({ primary, startTs }: Pick<LockInfo, 'primary' | 'startTs'>): Promise<Timestamp> {
@@ -166,7 +164,7 @@ export class LockResolver {
     }
   }
 
-  /** The commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it is alive. */
+  /** @returns the commit_ts of a lock's transaction; 0 when it is rolled back; undefined while it is alive. */
   async #decide(lock: TxnOfLock, currentTs: Timestamp, decided: Decided = new Map()): Promise<Timestamp | undefined> {
     const txn = txnText(lock)
     const known = decided.get(txn)
@@ -180,7 +178,7 @@ export class LockResolver {
     return commitTs
   }
 
-  /** undefined when the state cannot be known yet, for example because the primary's prewrite may only be late. */
+  /** @returns undefined while the state cannot be known, for example because the primary's prewrite may be late. */
   async #check(lock: TxnOfLock, currentTs: Timestamp, forceSyncCommit = false): Promise<TxnStatus | undefined> {
     if (isHidden(lock.primary)) return undefined
     try {

@@ -6,24 +6,23 @@ import type { Resolver } from './lock-resolver.js'
 export interface RideRequest {
   readonly riders: Riders
   readonly startTs: Timestamp
-  /** Of the transaction itself. */
   readonly mutations: readonly PrewriteMutation[]
   readonly resolver: Resolver
   readonly lockWaitMs: number
   readonly signal?: AbortSignal | undefined
-  /** The request may be the repeat of one that has committed. */
+  /** The request may repeat one that has committed. */
   readonly mayRepeat?: boolean
 }
 
-/** The riders of one transaction as rows of it, in a store that cannot commit in one phase. */
+/** The riders of one transaction as rows of it, for a store that cannot commit in one phase. */
 export interface Ride {
-  /** The transaction has committed before. Only for a request that `mayRepeat`. */
+  /** commit_ts of an earlier, committed copy of the request. Set only with `mayRepeat`. */
   readonly committedAt: Timestamp | undefined
   readonly mutations: readonly PrewriteMutation[]
   readonly markDepth: number
-  /** What others are to be told of a failed commit. */
+  /** Translates the error of a failed commit: a conflict on a row becomes the refusal of the rider that wrote it. */
   refusal(error: unknown): unknown
-  /** To be called when the transaction has committed. */
+  /** Call when the transaction has committed. */
   committed(): Promise<void>
 }
 
@@ -33,7 +32,6 @@ export interface Ride {
  */
 export type Rides = (request: RideRequest) => Promise<Ride>
 
-/** Whether there is anything to decide. */
 export function mayRide({ acks = [], notify = [] }: Riders): boolean {
   return acks.length > 0 || notify.some(({ keys }) => keys.length > 0)
 }

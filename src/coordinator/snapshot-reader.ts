@@ -7,7 +7,6 @@ import type { Timestamp } from '../timestamp.js'
 import type { Resolver } from './lock-resolver.js'
 
 export interface ReadOptions {
-  /** Longest wait for other transactions' locks before `key_locked`. */
   readonly lockWaitMs: number
   readonly signal?: AbortSignal | undefined
 }

@@ -19,10 +19,9 @@ export interface LockedVersion extends VersionEnd {
 }
 
 export interface LockOptions {
-  /** Longest wait in total. */
+  /** Longest total wait. */
   readonly lockWaitMs: number
   readonly returnValues?: boolean
-  /** Ends the wait; so does the owner's signal. */
   readonly signal?: LateSignal | undefined
 }
 
@@ -30,7 +29,7 @@ interface LockedKey {
   readonly key: Uint8Array
   /** False until an answer confirms the lock; the server may hold it anyway. */
   readonly isHeld: boolean
-  /** The lock's for_update_ts is at or below it. */
+  /** Upper bound of the lock's for_update_ts. */
   readonly grantedAt: Timestamp
 }
 
@@ -42,16 +41,15 @@ export interface LockOwner {
   readonly api: PercolatorApi
   readonly resolver: Resolver
   readonly startTs: Timestamp
-  /** `performance.now()` at the transaction's start. */
   readonly startedAt: number
   readonly heartbeatMaxMs: number
   readonly signal: AbortSignal | undefined
 }
 
-/** A key may have 4 KiB, and a body 32 MiB. */
+/** Keeps a body below 32 MiB: a key has up to 4 KiB. */
 const KEYS_PER_REQUEST = 1000
 const PARALLEL_MAX = 16
-/** How often a lock whose TTL is over is asked again while its transaction lives. */
+/** Pause between requests for a lock whose TTL is over while its transaction lives. */
 const ASK_AGAIN_MS = 1000
 
 export class TransactionLocks {
@@ -69,7 +67,7 @@ export class TransactionLocks {
     this.#forUpdateTs = owner.startTs
   }
 
-  /** The first key that was locked. */
+  /** The key locked first. */
   get primary(): Uint8Array | undefined {
     return this.#primary
   }
@@ -77,11 +75,11 @@ export class TransactionLocks {
   get forUpdateTs(): Timestamp {
     return this.#forUpdateTs
   }
-  /** Number of locks that are held or may be held. */
+  /** Number of locks held or possibly held. */
   get size(): number {
     return this.#locked.size
   }
-  /** Keys of the locks that are known to be held. */
+  /** Keys of the confirmed locks. */
   get keys(): Uint8Array[] {
     return [...this.#locked.values()].filter(({ isHeld }) => isHeld).map(({ key }) => key)
   }
@@ -99,7 +97,7 @@ export class TransactionLocks {
       const text = keyText(key)
       const held = this.#locked.get(text)
       if (!held?.isHeld) return this.#acquire(text, key, options)
-      // The commit finds a lock that was lost since. A program that reads again has to know it now.
+      // The commit itself detects a lost lock. A program that reads again must learn of it now.
       return options.returnValues === true ? this.#again(held, true) : undefined
     })
     this.#last = locked.catch(() => {})
@@ -144,7 +142,7 @@ export class TransactionLocks {
         const isWait = isKvError(error, 'lock_wait_timeout') || isKvError(error, 'key_locked')
         const lock = isWait ? error.fields.lock : undefined
         if (lock === undefined) {
-          // A signal ends the call and not the request, whatever its reason says.
+          // An aborted signal ends the call, but the server may still grant the lock.
           if (isNew && !isUncertain(error) && !signalOf(signal)?.aborted) this.#locked.delete(text)
           throw error
         }
@@ -161,7 +159,7 @@ export class TransactionLocks {
     }
   }
 
-  /** From now on. A TTL counts from `start_ts`. */
+  /** Milliseconds from `start_ts` to the expiry of a lock granted now. */
   get #lockTtl(): number {
     return Math.ceil(performance.now() - this.#owner.startedAt) + MANAGED_LOCK_TTL_MS
   }
@@ -174,8 +172,8 @@ export class TransactionLocks {
   }
 
   /**
-   * Asks once more for a lock that was granted, which changes nothing while it is held. A lock that is gone, over a key that nobody has
-   * written since, is taken again: nobody can tell the difference.
+   * Asks again for a granted lock, which changes nothing while it is held. A lost lock over a key that nobody has
+   * written since is taken again, which no program can notice.
    * @throws KvError `pessimistic_lock_not_found` when another transaction has locked or written the key since.
    */
   async #again({ key, grantedAt }: LockedKey, returnValues: boolean): Promise<LockedVersion | undefined> {
@@ -223,7 +221,7 @@ export class TransactionLocks {
   /** Releases all locks. If this fails, other transactions resolve the locks that are left. */
   async release(): Promise<void> {
     this.#stop()
-    await this.#last // A lock request in flight is released too.
+    await this.#last // Waits for a lock request in flight, whose lock is released too.
     const { api, startTs } = this.#owner
     const release = (keys: readonly Uint8Array[]): Promise<void> =>
       api.pessimisticRollback({ keys, startTs, forUpdateTs: TIMESTAMP_MAX - 1 })
@@ -236,7 +234,8 @@ export class TransactionLocks {
   }
 
   /**
-   * A request without an answer may arrive after this one. A Rollback record, unlike the removal of a lock, keeps it from locking then.
+   * A request without an answer may still arrive. A Rollback record, unlike the removal of a lock, keeps it from
+   * locking then.
    */
   async #giveUpUnconfirmed(): Promise<void> {
     const keys = [...this.#locked.values()].filter(({ isHeld }) => !isHeld).map(({ key }) => key)

@@ -32,11 +32,8 @@ export interface TransactionOptions {
   readonly isolation: 'snapshot' | 'serializable'
   /** Longest wait for other transactions' locks before `key_locked` or `lock_wait_timeout`. Calls may override it. */
   readonly lockWaitMs: number
-  /** Limit on the bytes of keys and values written. */
   readonly bytesMax?: number | undefined
-  /** Limit on the number of keys written or locked. */
   readonly keysMax?: number | undefined
-  /** See `CommitPlan`. */
   readonly isFirst?: boolean | undefined
   readonly signal?: AbortSignal | undefined
 }
@@ -44,7 +41,7 @@ export interface TransactionOptions {
 /** `commitTs` is absent for the transaction's own write. */
 export type MergedVersion = LockedVersion
 
-/** Bytes of memory for a recorded key or bound, in addition to its content. */
+/** Bytes of memory per recorded key or bound, beyond its content. */
 const READ_BYTES = 100
 
 type State =
@@ -67,17 +64,17 @@ export class Transaction {
   readonly #startedAt = performance.now()
   readonly #reader: SnapshotReader
   readonly #buffer: WriteBuffer
-  /** Only in a pessimistic transaction. */
+  /** Pessimistic only. */
   readonly #locks: TransactionLocks | undefined
   /** Keys that an optimistic transaction read for update. The commit checks them like writes and puts Lock records. */
   #readForUpdate: Map<string, Uint8Array> | undefined
   /** Keys read from the snapshot that must not change before the commit: in a serializable transaction all, else those of `requireUnchanged`. */
   #keysRead: Map<string, Uint8Array> | undefined
-  /** Those of them whose versions expire some time. */
+  /** Keys of `#keysRead` whose versions expire. */
   #expiring: Set<string> | undefined
   readonly #rangesRead: KeyRange[] = []
   #readBytes = 0
-  /** The snapshot's versions of keys that have been read already. */
+  /** Versions at `startTs` that have been read already, by `keyText`. */
   #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
   #ride: Ride | undefined
@@ -117,7 +114,7 @@ export class Transaction {
   get bytes(): number {
     return this.#buffer.bytes
   }
-  /** Of `heldBytes`, those for views of scans. */
+  /** The part of `heldBytes` that views of scans take. */
   get viewBytes(): number {
     return this.#buffer.viewBytes
   }
@@ -126,7 +123,7 @@ export class Transaction {
     return this.#buffer.bytes + this.#buffer.viewBytes + this.#readBytes
   }
 
-  /** A commit is on its way that its signal cannot end any more. */
+  /** True while a commit runs that its signal can no longer stop. */
   get mayBeDecided(): boolean {
     return this.#state.name === 'committing' && this.#committer?.mayHaveDecided === true
   }
@@ -171,7 +168,7 @@ export class Transaction {
     this.#known.set(keyText(key), version)
   }
 
-  /** The commit fails if this key changes before it, at any isolation. @param version what the snapshot has of it. */
+  /** Makes the commit fail, at any isolation, if this key changes before it. @param version the snapshot's version. */
   requireUnchanged(key: Uint8Array, version: LockedVersion | undefined): void {
     this.#recordKey(key, true)
     this.#recordExpiry(key, version)
@@ -196,12 +193,12 @@ export class Transaction {
     })
   }
 
-  /** The own writes as of now, for a scan of several pages. Must be released. */
+  /** The transaction's writes as of now, for a scan of several pages. Must be released. */
   view(): WritesView {
     return this.#buffer.view()
   }
 
-  /** @param writes that it sees. Default: those of now. */
+  /** @param writes the view to merge. Default: the writes as of now. */
   async scan(
     request: ScanOrder,
     lockWaitMs?: number,
@@ -279,7 +276,6 @@ export class Transaction {
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value, options))
   }
 
-  /** Synchronous in an optimistic transaction. */
   delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
     this.requireOpen()
     if (this.#locks === undefined) return this.#buffer.delete(key)
@@ -318,12 +314,15 @@ export class Transaction {
 
   /**
    * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
-   * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
-   * @param signal ends waits of the commit, as the signal of the transaction does, which is rolled back then.
-   * @param row a row of the server itself, which goes with what is written. Where nothing is to be committed it is left out.
+   * @param riders travel on the commit, which then takes one request, whatever its size. They count as something
+   *   written.
+   * @param signal ends the waits of the commit, as the transaction's own signal does. The transaction is then rolled
+   *   back.
+   * @param row a row of the server itself, committed with the writes; left out when there is nothing to commit.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
-   * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key that is attached to a lease which is not among the
-   *   riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never will.
+   * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key attached to a lease that is
+   *   not among the riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not
+   *   commit and never will.
    */
   commit(
     prewrite?: PercolatorApi['prewrite'],
@@ -424,7 +423,7 @@ export class Transaction {
     }
   }
 
-  /** Nothing was prewritten. */
+  /** Ends the transaction before anything is prewritten. */
   #refuse(error: unknown): never {
     this.#state = { name: 'rolled_back' }
     this.#attached?.done()

@@ -9,13 +9,12 @@ import type { LeaseRider } from '../percolator/riders.js'
 import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** What ends the version, beside the next one. */
 export interface PutOptions {
-  /** The version is absent from then on; 0 or absent: it does not expire. */
+  /** The version is absent from this timestamp on. 0 or absent: it never expires. */
   readonly expireTs?: Timestamp | undefined
   /** The end of this lease deletes the key. */
   readonly lease?: string | undefined
-  /** The version that is replaced, as the transaction has read it. If that one is attached to a lease, this one is too. */
+  /** The replaced version, as the transaction has read it. If it is attached to a lease, the new version is too. */
   readonly keeps?: Pick<Version, 'leaseFence'> | undefined
 }
 
@@ -23,7 +22,7 @@ interface BufferedWrite {
   readonly key: Uint8Array
   /** undefined: deleted. */
   readonly value: Uint8Array | undefined
-  /** 0: none. */
+  /** 0: never. */
   readonly expireTs: Timestamp
   readonly lease: string | undefined
   readonly keepsLease: boolean
@@ -31,12 +30,11 @@ interface BufferedWrite {
 
 type OwnVersion = Pick<Version, 'value' | 'expireTs'>
 
-/** `commitTs` is absent for the transaction's own write. */
 export type MergedPair = Omit<Pair, 'commitTs'> & { readonly commitTs?: Timestamp }
 
 export interface MergedScan {
   readonly pairs: readonly MergedPair[]
-  /** The last key that was visited, when a limit on bytes ended the scan. More pairs may follow. */
+  /** Set when a limit on bytes ended the scan: the last key visited. More pairs may follow. */
   readonly cutAfter?: Uint8Array | undefined
 }
 
@@ -52,14 +50,14 @@ export interface ScanOrder extends KeyRange {
 const PAGE_MAX = 1000
 const NO_OPTIONS: PutOptions = {}
 
-/** The writes as of some moment. While it is not released, the first write of each key after it keeps the one before. */
+/** The writes as of one moment. Until it is released, the buffer keeps each write that a later one replaces. */
 export interface WritesView extends Pick<WriteBuffer, 'mergeScan'> {
-  /** For one more who calls `release`. */
+  /** Adds one user. The view ends with the last `release`. */
   retain(): void
   release(): void
 }
 
-/** What a key had until a write that came after the view `view`, and at the latest view before. */
+/** The write that a key had until a newer one replaced it. `view` is the newest view that sees it. */
 interface Replaced {
   readonly view: number
   /** undefined: nothing was written yet. */
@@ -68,18 +66,18 @@ interface Replaced {
 
 type WriteOf = (text: string) => BufferedWrite | undefined
 
-/** Bytes of memory for a write that is kept, in addition to its content. */
+/** Bytes of memory per replaced write, beyond its content. */
 const REPLACED_BYTES = 100
 
 export class WriteBuffer {
   #writes = new Map<string, BufferedWrite>()
-  /** Those that are not released, by their numbers, the oldest first. */
+  /** Numbers of the views not released yet, oldest first. */
   readonly #views = new Set<number>()
   #lastView = 0
-  /** For views, by `keyText`, the oldest first. */
+  /** Replaced writes kept for views, by `keyText`, oldest first. */
   #replaced = new Map<string, Replaced[]>()
   #replacedBytes = 0
-  /** After the last time that those which no view sees were dropped. */
+  /** `#replacedBytes` after the last `#dropUnseen`. */
   #neededBytes = 0
   #order: OrderedKeys | undefined
   #bytes = 0
@@ -87,7 +85,7 @@ export class WriteBuffer {
   #undo: Map<string, BufferedWrite | undefined> | undefined
 
   /**
-   * @param startTs where the transaction reads: its own writes are judged there too.
+   * @param startTs snapshot of the transaction. Expiry of its own writes is decided there too.
    * @param bytesMax limit on the bytes of keys and values.
    */
   constructor(
@@ -96,7 +94,6 @@ export class WriteBuffer {
     readonly keysMax = Number.POSITIVE_INFINITY,
   ) {}
 
-  /** Number of keys. */
   get size(): number {
     return this.#writes.size
   }
@@ -109,7 +106,10 @@ export class WriteBuffer {
     return this.#writes.size > 0 && this.#writes.has(keyText(key))
   }
 
-  /** The version that this transaction has written; null when it has deleted the key, or the version has expired already. */
+  /**
+   * @returns the transaction's own version; null when it has deleted the key or the version has expired; undefined when
+   *   it has not written the key.
+   */
   get(key: Uint8Array): OwnVersion | null | undefined {
     const write = this.#writes.size === 0 ? undefined : this.#writes.get(keyText(key))
     return write && this.#versionOf(write)
@@ -120,12 +120,12 @@ export class WriteBuffer {
     return expireTs === 0 ? { value } : { value, expireTs }
   }
 
-  /** Bytes of memory that are held for views, or were until lately. */
+  /** Bytes of memory held for views, or until lately. */
   get viewBytes(): number {
     return this.#replacedBytes
   }
 
-  /** What a scan of several pages reads, so that it does not meet the writes of its own loop. */
+  /** The writes as of now, so that a scan of several pages does not meet the writes of its own loop. */
   view(): WritesView {
     const number = ++this.#lastView
     this.#views.add(number)
@@ -152,7 +152,10 @@ export class WriteBuffer {
     return found === undefined ? this.#writes.get(text) : found.write
   }
 
-  /** Drops what no view sees. It looks at all only when half may be dropped, so that each write pays for itself. */
+  /**
+   * Drops the replaced writes that no view sees. Runs only when half of the bytes may go, so that its cost is spread
+   * over the writes.
+   */
   #dropUnseen(): void {
     if (this.#views.size > 0 && this.#replacedBytes < 2 * this.#neededBytes) return
     const before = this.#replaced
@@ -223,7 +226,7 @@ export class WriteBuffer {
     }
   }
 
-  /** For the views that have seen it. */
+  /** Keeps a replaced write for the views that see it. */
   #keep(text: string, write: BufferedWrite | undefined): void {
     const view = this.#lastView
     const all = this.#replaced.get(text)
@@ -234,8 +237,8 @@ export class WriteBuffer {
   }
 
   /**
-   * @param leases those that the transaction checks.
-   * @throws KvError `invalid_argument` for a key that is attached to another one.
+   * @param leases the leases that the transaction checks.
+   * @throws KvError `invalid_argument` for a key that is attached to another lease.
    */
   mutations(leases: readonly LeaseRider[] = []): PrewriteMutation[] {
     return [...this.#writes.values()].map(({ key, value, expireTs, lease, keepsLease }) => {

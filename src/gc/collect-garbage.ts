@@ -9,14 +9,16 @@ import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 const LOCKS_AT_A_TIME = 1000
 
 export interface Collected {
-  /** The safe point in force afterwards. */
   readonly safePoint: Timestamp
   readonly versionsRemoved: number
 }
 
 export interface CollectionOptions {
   readonly pace?: Pace | undefined
-  /** Awaited when no lock below the safe point is left, before any version is removed. If it rejects, none is. */
+  /**
+   * Awaited when no lock below the safe point is left, before any version is removed. If it rejects, no version is
+   * removed.
+   */
   readonly beforehand?: ((safePoint: Timestamp) => Promise<void>) | undefined
   /**
    * Collects whatever else no reader at or above the safe point needs. Not called for a collection that ended early, or found a higher safe
@@ -81,7 +83,6 @@ export async function resolveLocks(
   for await (const locks of locksBelow(store, ts)) await resolver.resolve(locks, currentTs)
 }
 
-/** All locks of transactions below `ts`, in batches. */
 export function locksBelow(store: Store, ts: Timestamp): AsyncGenerator<readonly LockInfo[], void> {
   return locksIn(store, { maxTs: ts - 1, withReserved: true })
 }

@@ -10,42 +10,44 @@ import { isExpired, type Lock } from '../percolator/lock.js'
 import type { StandingLocks, Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
-/** From the end of one look over the locks to the next. */
+/** Pause between two passes over the locks. */
 const LOOK_MS = 500
-/** Between two questions about a transaction that goes on, or that cannot be ended. The first pause is twice the shortest. */
+/**
+ * Bounds of the pause between two questions about a transaction that cannot be ended yet. The first pause is twice the
+ * lower bound.
+ */
 const ASK_AGAIN_MS_MIN = 1000
 const ASK_AGAIN_MS_MAX = 3000
-/** Locks that are ended in one step. */
+/** Locks per step. */
 const LOCKS_AT_A_TIME = 1024
 /** Steps that run at the same time, so that their writes share an fsync. */
 const STEPS_AT_A_TIME = 4
-/** Transactions that one step asks at the same time. */
+/** Transactions that one step asks about at the same time. */
 const TXNS_AT_A_TIME = 256
-/** Transactions that are asked in one turn of the event loop. */
+/** Transactions asked about per turn of the event loop. */
 const TXNS_PER_TURN = 32
-/** Transactions that are known at a time. More of them wait for a later look. */
+/** Transactions remembered at a time. Others wait for a later pass. */
 const TXNS_MAX = 65_536
 
 export interface ExpiredLocksSources {
-  /** One that finds its locks without a walk over the disk (`lockCount`). */
+  /** A store that finds its locks without a walk over the disk (`lockCount`). */
   readonly store: Pick<Store, 'scanLock' | 'now' | 'time'>
   readonly locks: Pick<StandingLocks, 'count'>
   readonly resolver: Pick<Resolver, 'resolve'>
-  /** Called with defects of background work. */
+  /** Receives the defects of background work. */
   readonly onError: (error: unknown) => void
 }
 
-/** A transaction of which a lock has expired. */
 interface SeenTxn {
   dueMs: number
   waitMs: number
-  /** The last look that has met one of its locks. */
+  /** Number of the last pass that met one of its locks. */
   look: number
 }
 
 /**
- * Ends the transactions whose clients have died, so that nobody has to read a lock for it to go: a dead lock holds the feed, and a
- * commit that its client did not finish is told to nobody. Each transaction is asked with back-off, and in steps between
+ * Ends the transactions of dead clients before a reader meets their locks. A dead lock holds up the feed, and nobody is
+ * notified of a commit that its client did not finish. Each transaction is asked about with back-off, in steps between
  * which other work runs.
  */
 export class ExpiredLocks {
@@ -54,7 +56,7 @@ export class ExpiredLocks {
   readonly #end = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #looks = 0
-  /** When the last look began. */
+  /** When the last pass began. */
   #lookedAt: Timestamp
   /** Never rejects. */
   #looking: Promise<void> = Promise.resolve()
@@ -65,7 +67,7 @@ export class ExpiredLocks {
     this.#schedule()
   }
 
-  /** Ends a look after its present step. */
+  /** Ends a pass after its present step. */
   async close(): Promise<void> {
     this.#end.abort()
     clearTimeout(this.#timer)
@@ -77,7 +79,7 @@ export class ExpiredLocks {
     this.#timer = setTimeout(() => {
       this.#looking = this.#look()
         .catch((error) => {
-          if (!(error instanceof KvError)) this.#sources.onError(error) // Else the next look tries again.
+          if (!(error instanceof KvError)) this.#sources.onError(error) // The next pass tries again.
         })
         .finally(() => this.#schedule())
     }, LOOK_MS).unref()
@@ -119,8 +121,8 @@ export class ExpiredLocks {
     let seen = this.#txns.get(text)
     if (seen === undefined) {
       if (this.#txns.size >= TXNS_MAX) return false
-      // The last look did not meet a lock whose TTL had ended by then: it was placed like that, or a restart has found it. A look may also
-      // have taken so long that its beginning does not tell.
+      // If the last pass did not meet a lock that had expired by then, the lock was placed expired, or a restart has
+      // found it. The second test is for a pass that took so long that its beginning says little.
       const overMs = physicalMs(now) - physicalMs(lock.startTs) - lock.ttlMs
       const isLate = isExpired(lock, lastLook) || overMs > LONG_OVER_MS
       seen = { dueMs: nowMs + graceMs(isLate) - (isLate ? 0 : overMs), waitMs: ASK_AGAIN_MS_MIN, look: this.#looks }

@@ -32,9 +32,7 @@ export interface GcSources {
   readonly registry: Registry
   /** start_ts of open interactive transactions. */
   readonly openTransactions: () => Iterable<Timestamp>
-  /** Further readers of old versions. */
   readonly holders?: (() => Iterable<Holder>) | undefined
-  /** See `CollectionOptions`. */
   readonly beforehand?: CollectionOptions['beforehand']
   readonly afterwards?: CollectionOptions['afterwards']
   readonly onError: (error: unknown) => void
@@ -104,7 +102,8 @@ export class GcWorker {
       return await this.#collect(wanted, leading)
     } catch (error) {
       collections.failures++
-      await this.#announce(0).catch(() => {}) // It goes no further for now.
+      // Lowers the announced limit to the safe point: the collection goes no further for now.
+      await this.#announce(0).catch(() => {})
       throw error
     } finally {
       collections.seconds += (performance.now() - begin) / 1000
@@ -146,7 +145,7 @@ export class GcWorker {
     return this.#lastRun
   }
 
-  /** What this server has raised the safe point to stays announced, because the others may not know of it yet. */
+  /** The safe point that this server has raised stays announced, because the others may not know of it yet. */
   #announce(safePoint: Timestamp): Promise<void> {
     const { store, registry } = this.#sources
     return registry.announce(Math.max(safePoint, store.safePoint))
@@ -160,7 +159,7 @@ export class GcWorker {
     return oldest
   }
 
-  /** Beside pins. */
+  /** Readers other than pins. */
   *#readers(): Generator<Holder> {
     yield* this.#alive('transaction', this.#sources.openTransactions())
     yield* this.#sources.holders?.() ?? []

@@ -19,7 +19,6 @@ export interface Pin {
   readonly endsAtMs: number
 }
 
-/** A snapshot that stays readable until `release` is called. */
 export interface HeldTimestamp {
   readonly ts: Timestamp
   readonly release: () => void
@@ -33,22 +32,23 @@ const PINS: RecordKind<Pin> = {
     return { pin, ts: Number(ts), endsAtMs: Number(endsAtMs) }
   },
 }
-/** Clocks of servers differ. Of a shared store, a pin holds the safe point back for this much longer, so that a server whose clock is late can still renew it. */
+/**
+ * Clocks of servers differ. On a shared store, a pin holds the safe point back this much longer, so that a server whose
+ * clock is late can still renew it.
+ */
 const SHARED_GRACE_MS = 60_000
 
 /**
  * Snapshots that must stay readable. Clients create pins, which are stored and survive a restart. The server itself
  * holds snapshots while it reads or streams them.
- *
- * Where several servers share the store, the stored pins are those of all of them: what is in memory is what this server has last read,
- * for collections and for what is shown.
+ * Where several servers share the store, memory holds the pins of all of them as this server has last read them.
  */
 export class Pins {
   readonly #store: Store
   readonly #registry: Registry
   readonly #pins: RecordTable<Pin>
   readonly #held = new Set<Holder>()
-  /** The safe point to which a running collection raises; else 0. */
+  /** The safe point that a running collection raises to; 0 while none runs. */
   #floor: Timestamp = 0
 
   private constructor(store: Store, registry: Registry) {
@@ -84,7 +84,10 @@ export class Pins {
     return () => this.#held.delete(holder)
   }
 
-  /** Holds the snapshot at the timestamp that `take` gets, which no collection passes meanwhile. @throws KvError `ts_below_safe_point` */
+  /**
+   * Holds the snapshot at the timestamp that `take` gets. No collection passes it meanwhile. @throws KvError
+   * `ts_below_safe_point`
+   */
   async holdNext(take: () => Timestamp | Promise<Timestamp>): Promise<HeldTimestamp> {
     const release = this.#keep(this.#store.time.nextTsMin)
     try {
@@ -162,14 +165,13 @@ export class Pins {
   }
 
   /**
-   * Pins that have not expired, in order of their snapshots, oldest first. Where other servers share the store: as this one has last
-   * read them.
+   * Unexpired pins in the order of their snapshots, oldest first. On a shared store: as this server has last read them.
    */
   list(): Pin[] {
     return [...this.#pins.values()].filter((pin) => !this.#isExpired(pin)).sort((a, b) => a.ts - b.ts)
   }
 
-  /** Of `list`, of all servers. `prefix` is one of pins; the names between pages are those of `placeOf`. */
+  /** A page of the pins of all servers. `prefix` is one of pin names; `after` is a `placeOf`. */
   async page({ prefix = '', after, limit }: PageRequest): Promise<Page<Pin>> {
     if (this.#registry.isShared) await this.reload()
     const places = new SortedMap<Pin>()
@@ -182,7 +184,7 @@ export class Pins {
     yield* this.#held
   }
 
-  /** What this process alone knows to be held. */
+  /** Snapshots that this process holds in memory. */
   held(): Iterable<Holder> {
     return this.#held
   }
@@ -223,7 +225,7 @@ export class Pins {
   }
 }
 
-/** What a row can be asked for, whatever a client has sent. */
+/** Only such names become row keys, whatever a client sends. */
 function isPinId(id: string): boolean {
   return /^[\w-]{16}$/.test(id)
 }

@@ -1,6 +1,5 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** A reader that holds the safe point back. */
 export interface Holder {
   readonly by: 'pin' | 'transaction' | 'lock' | 'feed' | 'consumer'
   /** The holder reads at this timestamp. The safe point may reach it, but not go above it. */
@@ -9,7 +8,7 @@ export interface Holder {
 
 export interface SafePoint {
   readonly safePoint: Timestamp
-  /** The kind of holder that kept it below the wanted timestamp. */
+  /** Kind of the holder that kept it below the wanted timestamp. */
   readonly heldBackBy?: Holder['by']
 }
 

@@ -3,20 +3,18 @@ import { Agent as HttpsAgent, request as requestByHttps } from 'node:https'
 import { type Asks, asksBy } from './signed-ask.js'
 
 export interface AskOverHttpOptions {
-  /** The 32 bytes that all servers of the table share. */
   readonly secret: Uint8Array
-  /** Without a byte from the other server for this long, a request fails. Those who ask have shorter bounds of their own. */
+  /** A request fails after this long without a byte from the other server. Callers have shorter bounds of their own. */
   readonly timeoutMs?: number | undefined
 }
 
-/** `name` of an `AskKind`. */
 export function internalPath(name: string): string {
   return `/v1/internal/${name}`
 }
 
-/** Asks other servers by `POST` of a signed ask to the path of its kind, on connections that stay open. */
+/** Asks other servers by a signed `POST` to the path of the ask's kind, over connections that stay open. */
 export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): Asks {
-  // To each server: nobody asks for more than two things at a time.
+  // Per server: nobody asks for more than two things at a time.
   const options = { keepAlive: true, maxSockets: 2, maxFreeSockets: 2, timeout: timeoutMs }
   const httpAgent = new HttpAgent(options)
   const httpsAgent = new HttpsAgent(options)

@@ -12,11 +12,11 @@ export interface ClockOptions {
   readonly now?: (() => number) | undefined
   /** Monotonic clock in milliseconds. Default `performance.now`, or `now` when that is given. */
   readonly monotonicNow?: (() => number) | undefined
-  /** Clock of this database's last run when it ended, or a little later; 0 in a new database. */
+  /** The clock at the end of this database's last run, or a little later; 0 in a new database. */
   readonly savedMs?: number
   /** By how much `savedMs` may be later than usual: see `OracleOptions.save`. */
   readonly savedExtraMs?: number
-  /** Jumps of earlier runs, oldest first. */
+  /** Oldest first. */
   readonly savedJumps?: readonly Jump[]
   /** Called with one sentence when the wall clock steps, or is far from the clock of the last run. */
   readonly onStep?: ((message: string) => void) | undefined
@@ -26,7 +26,10 @@ export interface ClockOptions {
 const STEP_MS_MIN = 1000
 /** Pace of this clock while the wall clock is behind it. */
 const SLOW = 7 / 8
-/** The saved clock of a crashed run is ahead of its last reading by this much at most, where saves were quick: see the oracle's mark. */
+/**
+ * After a crash, the saved clock is at most this far ahead of the last reading, if saves were quick: see the oracle's
+ * mark.
+ */
 const SAVED_AHEAD_MS_MAX = 6000
 /** A start whose clock is this far behind the last run warns. */
 const BEHIND_MS_WARNED = 60 * 60 * 1000
@@ -41,7 +44,7 @@ const JUMPS_MAX = 64
  * remembered, and ages leave it out. So does a start whose saved clock is ahead of the wall clock, or days behind it.
  */
 export class Clock {
-  /** Of the oracle that has this clock, too. */
+  /** Shared with the oracle on this clock. */
   readonly meters = new OracleMeters()
   readonly #now: () => number
   readonly #monotonicNow: () => number
@@ -97,7 +100,7 @@ export class Clock {
     this.#wallMs = wallMs
     this.#monotonicMs = monotonicMs
     if (wallMs > CLOCK_MS_MAX)
-      this.#ms = expectedMs // No timestamp can express it.
+      this.#ms = expectedMs // No timestamp can express the wall clock.
     else {
       if (wallMs - expectedMs >= STEP_MS_MIN) this.#follow(Math.floor(expectedMs), wallMs)
       this.#ms = Math.max(wallMs, this.#ms + SLOW * elapsedMs)
@@ -126,7 +129,7 @@ export class Clock {
     if (ms <= nowMs) return
     this.#addJump({ atMs: nowMs, ms: ms - nowMs })
     this.#ms = this.#reading = ms
-    this.#isBehind = true // This was asked for.
+    this.#isBehind = true // The caller asked for it, so it is no step back.
   }
 
   /** Milliseconds by which this clock is ahead of the wall clock. */
@@ -136,7 +139,7 @@ export class Clock {
 
   // ---- Ages
 
-  /** Milliseconds from some moment on, of the monotonic clock alone: for what lives in memory. */
+  /** Monotonic milliseconds from some moment on, for what lives in memory. */
   elapsedMs(): number {
     return this.#monotonicNow()
   }

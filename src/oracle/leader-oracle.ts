@@ -24,48 +24,54 @@ import {
 import type { TimestampSource } from './timestamp-source.js'
 import { askOf, split, type Timer, type WaitingRequest, WaitingRequests } from './waiting-requests.js'
 
-/** The leader writes the row this often. */
+/** How often the leader writes the row. */
 const BEAT_MS = 500
-/** A server that has seen the row unchanged for this long takes over. */
+/** A server takes over when the row has not changed for this long. */
 const TAKEOVER_MS = 2000
-/** Within this time a request ends. */
+/** Bound on the time of a request. */
 const REQUEST_MS_MAX = 10_000
-/** Two reads of the table, of which the first is under way when the request comes. The row tells of a leader that is dead before that. */
+/**
+ * Bound on a forwarded request: two reads of the table, the first under way when the request comes. Before that, the
+ * row shows that a leader is dead.
+ */
 const FORWARD_MS_MAX = 7000
 const READ_MS_MAX = 3000
-/** Well below `TAKEOVER_MS`, so that one answer which gets lost does not cost the lead. */
+/** Well below `TAKEOVER_MS`, so that one lost answer does not cost the lead. */
 const SWAP_MS_MAX = 1000
-/** Pause after a failure, of which a random part is left out. */
+/** Pause after a failure, shortened at random by up to half. */
 const PAUSE_MS = 100
-/** The mark is also this far ahead of the timestamps, where those run ahead of the clock. */
+/** Least lead of the mark over the timestamps, when those run ahead of the clock. */
 const SAVE_AHEAD_MIN_MS = 250
-/** A server whose clock is this far behind the mark does not take over: its timestamps would run ahead of its clock for long. */
+/**
+ * A server whose clock is this far behind the mark must not take over: its timestamps would run ahead of its clock for
+ * long.
+ */
 const BEHIND_MARK_MS_MAX = 10_000
 /** Tries of a clean stop. */
 const RESIGNATIONS = 3
-/** Timestamps are late once none has been handed out for this long though some are asked for: probes and the log say so. */
+/**
+ * Timestamps are late when none has been handed out for this long although some are asked for. Probes and the log say
+ * so.
+ */
 const LATE_MS = 2000
 
 export interface LeaderOracleOptions {
   readonly row: OracleRow
   readonly forward: OracleForward
-  /** Where the other servers reach this one. */
+  /** URL at which the other servers reach this one. */
   readonly url: string
   readonly clock: Clock
-  /** Unlike that of every other process, those of earlier runs included. Default: a random one. */
+  /** Unique to this process: no other process, and no earlier run, has it. Default: random. */
   readonly id?: string | undefined
-  /** Default `backgroundTimer`. */
   readonly timer?: Timer | undefined
-  /** Default `Math.random`. */
   readonly random?: (() => number) | undefined
-  /** Called with one sentence when this server begins to lead, steps down, or must not take over. */
+  /** Receives one sentence when this server begins to lead, steps down, or must not take over. */
   readonly onChange?: ((message: string) => void) | undefined
 }
 
 export interface OracleRole {
-  /** A candidate knows of no leader that is alive. */
+  /** A candidate knows of no live leader. */
   readonly role: 'leader' | 'follower' | 'candidate'
-  /** URL of the leader. */
   readonly leader: string | undefined
   /** 0 until the row has been seen. */
   readonly epoch: number
@@ -77,43 +83,40 @@ interface Seen {
 }
 
 /**
- * The timestamps of many servers on one shared table. One of them leads and hands timestamps out from memory, below the mark
- * in the row that all share; the others ask it. Each batch is answered only after a read of the row, begun after the last
- * request of the batch came, has still shown the leader's epoch and id.
- *
- * This needs no clock to be right, and no process to be on time:
- *
- * - *No timestamp is handed out twice.* A leader hands out only what is below a mark that it has seen in the row under its
- *   epoch. Within an epoch only the leader writes, and until it stops for good it never lowers the mark. A takeover
- *   replaces the row as a whole, so it meets the last mark of the earlier epoch, and the next leader goes on above that.
- * - *A request that begins after another one's answer gets a higher timestamp.* In one epoch the memory of one process
- *   grows. Where the earlier answer is of the older epoch, its timestamps are below the mark from which the newer epoch
- *   began. The earlier answer cannot be of the newer epoch: the row had been taken over before that answer, so a read which
- *   begins after it shows the newer epoch, and the older leader hands out nothing.
- *
- * Time only decides when somebody tries to take over. A takeover that was not needed costs a moment, and nothing else.
- * The row never holds the same value twice, so a write that lands late changes nothing once the row has gone on; and one's own
- * that lands late is known by its id.
+ * The timestamps of many servers on one shared table. One server leads: it hands out timestamps from memory, below the
+ * mark in the row that all share. The others ask it. The leader answers a batch only after a read of the row that began
+ * after the batch's last request came and still shows the leader's epoch and id.
+ * The order does not depend on clocks or on punctual processes:
+ * - *No timestamp is handed out twice.* A leader hands out only what is below a mark that it has seen in the row under
+ * its epoch. Within an epoch only the leader writes, and it never lowers the mark until it stops for good. A takeover
+ * replaces the row as a whole, so it meets the last mark of the earlier epoch, and the next leader goes on above it.
+ * - *A request that begins after another one's answer gets a higher timestamp.* Within an epoch, the memory of one
+ * process grows. If the earlier answer is of the older epoch, its timestamps are below the mark from which the newer
+ * epoch began. The earlier answer cannot be of the newer epoch: the row had been taken over before that answer, so a
+ * read that begins after it shows the newer epoch, and the older leader hands out nothing.
+ * Time only decides when a server tries to take over. A needless takeover costs a moment and nothing else. The row
+ * never holds the same value twice, so a late write changes nothing once the row has gone on, and a process knows its
+ * own late write by its id.
  */
 export class LeaderOracle implements TimestampSource {
-  /** Newest timestamp that this process knows to be handed out or observed. While it leads: the newest of all. */
+  /** Newest timestamp known to be handed out or observed. While this process leads: the newest of all. */
   #last: Timestamp = 0
-  /** Newest state of the row that was seen. */
+  /** Newest state of the row. */
   #known: Seen | undefined
-  /** Monotonic time at which the row was first seen in this state. */
+  /** Monotonic time at which this state was first seen. */
   #knownSinceMs = 0
-  /** The epoch in which this process leads. */
+  /** undefined while another process leads. */
   #epoch: number | undefined
   /** The epoch in which this process led last. */
   #ledEpoch = 0
-  /** By how much the leader's clock was ahead of this one when it last answered. */
+  /** How far the leader's clock was ahead of this one in its last answer, in milliseconds. */
   #leaderAheadMs = 0
   /** Why requests wait. */
   #obstacle = 'no server leads'
   /** Why this server does not take over though it is time. */
   #refusal: string | undefined
   #isPumping = false
-  /** Monotonic time since which requests wait and none is answered. */
+  /** Monotonic time since which requests wait and none has been answered. */
   #waitsSinceMs = 0
   #isStarted = false
   #isClosed = false
@@ -143,7 +146,7 @@ export class LeaderOracle implements TimestampSource {
     this.#waiting = new WaitingRequests(this.#timer)
   }
 
-  /** Begins to watch the row, and to lead where nobody does. Requests may come before. */
+  /** Begins to watch the row, and to lead when nobody does. Requests may come before. */
   start(): void {
     if (this.#isStarted || this.#isClosed) return
     this.#isStarted = true
@@ -208,7 +211,7 @@ export class LeaderOracle implements TimestampSource {
     return this.#onceNotFarAhead(count, aheadMsMax, () => this.next(count))
   }
 
-  /** @param ask adds the count to those that wait before it returns. */
+  /** @param ask must add its count to the waiting requests before it returns. */
   async #onceNotFarAhead<T>(count: number, aheadMsMax: number, ask: () => Promise<T>): Promise<T> {
     const { aheadWaits } = this.#clock.meters
     for (let waitedMs = 0; ; ) {
@@ -226,8 +229,8 @@ export class LeaderOracle implements TimestampSource {
   }
 
   /**
-   * Sends `ts` to the leader, whose clock says whether it is in the future. Timestamps that are on their way to other servers
-   * at that moment may still be lower.
+   * Sends `ts` to the leader, whose clock says whether it is in the future. Timestamps on their way to other servers at
+   * that moment may still be lower.
    */
   observe(ts: Timestamp): undefined | Promise<void> {
     if (ts <= this.#last) return undefined
@@ -239,13 +242,13 @@ export class LeaderOracle implements TimestampSource {
     const answered = this.#waiting.add(ask, false, REQUEST_MS_MAX, () => this.#late())
     this.#pump()
     const answer = await answered
-    if (answer === 'not_leader') throw this.#late() // Only requests of other servers are sent back.
+    if (answer === 'not_leader') throw this.#late() // Only forwarded requests are dismissed.
     return answer
   }
 
   /**
-   * For the requests of another server.
-   * @throws KvError `overloaded`, where many timestamps are asked for at once and they run far ahead of the clock;
+   * Answers a request of another server.
+   * @throws KvError `overloaded` when many timestamps are asked for at once and they run far ahead of the clock;
    *   `storage_unavailable`.
    */
   async answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
@@ -269,7 +272,7 @@ export class LeaderOracle implements TimestampSource {
     return new KvError('storage_unavailable', 'no timestamps: the server is stopping', {})
   }
 
-  /** Works while requests wait, on one batch at a time. Those that come meanwhile are the next batch. */
+  /** Works while requests wait, on one batch at a time. Requests that come meanwhile form the next batch. */
   #pump(): void {
     if (this.#isPumping) return
     this.#isPumping = true
@@ -318,15 +321,15 @@ export class LeaderOracle implements TimestampSource {
   }
 
   /**
-   * Where calls of the table take seconds, the clock has passed by a mark before a read has shown it and another one that this
-   * server still leads. Then timestamps are behind the clock, which only makes locks look older.
+   * When calls of the table take seconds, the clock may pass each mark before the leader has proved its lead again.
+   * Timestamps then stay behind the clock, which only makes locks look older.
    */
   #lastBelowMark(request: TimestampAsk): Timestamp {
     const last = this.#lastOf(request)
     return last >= this.#mark && request.floor <= this.#last ? this.#last + request.count : last
   }
 
-  /** Every timestamp that is handed out is below. */
+  /** Exclusive upper bound of the timestamps handed out. */
   get #mark(): Timestamp {
     return this.#known?.record.mark ?? 0
   }
@@ -340,7 +343,9 @@ export class LeaderOracle implements TimestampSource {
     }
   }
 
-  /** Runs one save at a time, which is also the beat. A caller whose timestamp the new mark does not cover calls again. */
+  /**
+   * Runs one save at a time; each save is a beat too. A caller whose timestamp the new mark does not cover calls again.
+   */
   #raiseMark(ts: Timestamp): Promise<void> {
     this.#saving ??= this.#saveMark(ts).finally(() => {
       this.#saving = undefined
@@ -358,7 +363,7 @@ export class LeaderOracle implements TimestampSource {
     await this.#write(known, { ...known.record, mark: Math.max(this.#mark, aheadMark), beat: known.record.beat + 1 })
   }
 
-  /** Whatever became of the write: afterwards the state of the row is known. */
+  /** Reads the row again unless the write is known to be done, so that its state is known in any case. */
   async #write(expected: Seen | undefined, record: OracleRecord): Promise<SwapOutcome> {
     const next = encodeOracleRecord(record)
     const outcome = await this.#swap(expected?.bytes, next)
@@ -403,7 +408,7 @@ export class LeaderOracle implements TimestampSource {
     this.#waitsSinceMs = this.#clock.elapsedMs()
   }
 
-  /** Ends early when somebody else has taken over. */
+  /** Ends early when another server has taken over. */
   async #ask(url: string, ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
     const asking = new AbortController()
     this.#asking = asking
@@ -421,13 +426,13 @@ export class LeaderOracle implements TimestampSource {
 
   // ---- The row
 
-  /** Where the leader is reached, if there is one and it is another process. */
+  /** undefined when there is no leader or this process is the leader. */
   get #leader(): string | undefined {
     const record = this.#known?.record
     return record === undefined || record.url === '' || record.id === this.#id ? undefined : record.url
   }
 
-  /** For how long the row has not changed, as far as this process has seen. */
+  /** Milliseconds for which the row has not changed, as far as this process has seen. */
   get #silentMs(): number {
     return this.#clock.elapsedMs() - this.#knownSinceMs
   }
@@ -440,7 +445,7 @@ export class LeaderOracle implements TimestampSource {
     if (bytes === undefined) throw new Error("the oracle's row is gone")
     const record = decodeOracleRecord(bytes)
     const known = this.#known
-    // Of two reads that overlap the earlier one may end last.
+    // Of two overlapping reads, the earlier one may end last.
     if (known !== undefined && !isNewer(record, known.record)) return record
     this.#known = { record, bytes }
     this.#knownSinceMs = this.#clock.elapsedMs()
@@ -453,7 +458,7 @@ export class LeaderOracle implements TimestampSource {
     return record
   }
 
-  /** Also when a takeover that seemed to have failed lands late: nothing was handed out in its epoch. */
+  /** Runs also when a takeover that seemed to have failed lands late: nothing was handed out in its epoch. */
   #lead(record: OracleRecord): void {
     this.#epoch = this.#ledEpoch = record.epoch
     this.#last = Math.max(this.#last, record.mark)
@@ -472,7 +477,7 @@ export class LeaderOracle implements TimestampSource {
     this.#waiting.dismissForwarded()
   }
 
-  /** Reads the row, and takes over where that is due. Runs once at a time. */
+  /** Reads the row, and takes over if that is due. Runs once at a time. */
   #look(): Promise<void> {
     this.#looking ??= this.#takeOverWhereDue().finally(() => {
       this.#looking = undefined
@@ -494,7 +499,7 @@ export class LeaderOracle implements TimestampSource {
 
   #isTakeoverDue(known: Seen | undefined, isFirst: boolean): boolean {
     if (known === undefined || known.record.url === '') return true
-    // An earlier run of this server has ended without a word.
+    // An earlier run of this server has ended without a clean stop.
     if (isFirst && known.record.url === this.#url) return true
     return this.#silentMs >= TAKEOVER_MS
   }
@@ -556,8 +561,8 @@ export class LeaderOracle implements TimestampSource {
   // ---- A clean stop
 
   /**
-   * What waits is refused. A leader saves the mark where its timestamps end, which is safe because it hands out none any
-   * more, and empties the URL: the others then take over at once.
+   * Refuses all waiting requests. A leader saves the mark where its timestamps end, which is safe because it hands out
+   * no more, and empties the URL, so that another server takes over at once.
    */
   async close(): Promise<void> {
     if (this.#isClosed) return
@@ -568,15 +573,16 @@ export class LeaderOracle implements TimestampSource {
     const wasLeader = this.#epoch !== undefined
     this.#epoch = undefined
     await this.#saving?.catch(() => {})
-    await this.#looking?.catch(() => {}) // It may have taken over meanwhile.
-    if (wasLeader || this.#known?.record.id === this.#id) await this.#resign().catch(() => {}) // The mark saved before still holds.
+    await this.#looking?.catch(() => {}) // A takeover may be under way.
+    // If it fails, the mark saved before still holds.
+    if (wasLeader || this.#known?.record.id === this.#id) await this.#resign().catch(() => {})
   }
 
   async #resign(): Promise<void> {
     for (let tries = 0; tries < RESIGNATIONS; tries++) {
       const known = this.#known
       if (known === undefined || known.record.id !== this.#id) return
-      // A takeover may have landed after `close`. Then this process does not know what the epochs before handed out.
+      // A takeover may have landed after `close`. This process then does not know what earlier epochs handed out.
       const hasLed = known.record.epoch === this.#ledEpoch
       const mark = hasLed ? Math.min(known.record.mark, this.#last + 1) : known.record.mark
       await this.#write(known, { ...known.record, url: '', id: '', mark, beat: known.record.beat + 1 })

@@ -1,30 +1,35 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** The one row that all servers of a table share. It holds an `OracleRecord`. */
+/** The row that all servers of a table share. It holds an `OracleRecord`. */
 export interface OracleRow {
   /**
    * Strongly consistent: shows every change that had ended when the read began.
-   * @returns undefined where the row has never been written. Rejects when the table is away.
+   * @returns undefined when the row has never been written. Rejects when the table cannot be reached.
    */
   read(): Promise<Uint8Array | undefined>
   /**
-   * Writes `next` if the row still holds exactly `expected`; undefined: if there is no row.
-   * @returns `unknown` when the change may be done, may not be done, or may yet be done later.
+   * Writes `next` if the row still holds exactly `expected`, or does not exist if that is undefined.
+   * @returns `unknown` when the write may or may not have landed, or may still land later.
    */
   swap(expected: Uint8Array | undefined, next: Uint8Array): Promise<SwapOutcome>
 }
 
 export type SwapOutcome = 'done' | 'refused' | 'unknown'
 
-/** No two writes of the row are equal, and each is newer than the one before: see `isNewer`. So a change that lands late meets another value, and is refused. */
+/**
+ * No two writes of the row are equal, and each is newer than the one before: see `isNewer`. A late write therefore
+ * meets another value and is refused.
+ */
 export interface OracleRecord {
-  /** Goes up by one whenever another server, or another process of the same server, begins to lead. */
+  /** Grows by one whenever a process begins to lead, even another process of the same server. */
   readonly epoch: number
-  /** Where the leader is reached; empty once it has stopped cleanly. */
+  /** URL of the leader; empty after it has stopped cleanly. */
   readonly url: string
-  /** Which process leads. A process that is started again under the same URL knows nothing of what the earlier one handed out. */
+  /**
+   * Names the leading process. A process restarted under the same URL does not know what the earlier one handed out.
+   */
   readonly id: string
-  /** All timestamps of this epoch are below. */
+  /** Exclusive upper bound of all timestamps of this epoch. */
   readonly mark: Timestamp
   /** Grows with each write in an epoch. */
   readonly beat: number
@@ -39,7 +44,7 @@ export function encodeOracleRecord({ epoch, url, id, mark, beat }: OracleRecord)
   return new TextEncoder().encode(JSON.stringify({ epoch, url, id, mark, beat }))
 }
 
-/** @throws Error when the bytes are not those of a record. */
+/** @throws Error when the bytes are no record. */
 export function decodeOracleRecord(bytes: Uint8Array): OracleRecord {
   const record = bytes.length <= ROW_BYTES_MAX ? parsed(bytes) : undefined
   if (!isRecord(record)) throw new Error("the oracle's row is damaged")
@@ -74,7 +79,6 @@ function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
-/** Whether the row has held `one` later than `other`. */
 export function isNewer(one: OracleRecord, other: OracleRecord): boolean {
   return one.epoch > other.epoch || (one.epoch === other.epoch && one.beat > other.beat)
 }

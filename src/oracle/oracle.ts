@@ -7,57 +7,59 @@ import type { Clock } from './clock.js'
 import type { TimestampSource } from './timestamp-source.js'
 import type { Timer } from './waiting-requests.js'
 
-/** The mark is also this far ahead of the timestamps, where those run ahead of the clock: after a burst, or a restart after a crash. */
+/**
+ * Least lead of the mark over the timestamps, when those run ahead of the clock: after a burst, or a restart after a
+ * crash.
+ */
 const SAVE_AHEAD_MIN_MS = 250
 /**
  * The mark is counted from the wall clock, so that repeated crashes do not carry the clock away from it. Once the clock is
  * this far ahead, the mark is counted from the clock itself, because a short mark would have to be saved all the time.
  */
 const FAR_FROM_WALL_MS = 60_000
-/** Timestamps are late once somebody has waited this long for a save of the mark: probes and the log say so. */
+/** Timestamps are late when a request has waited this long for a save of the mark. Probes and the log say so. */
 const LATE_MS = 2000
 
 export interface OracleOptions {
-  /** The high-water mark on disk; 0 in a new database. */
+  /** 0 in a new database. */
   readonly savedMark: Timestamp
   /**
    * Resolves once the mark is on disk.
-   * @param extraMs by how much the mark is further ahead than usual, because saves take long.
+   * @param extraMs by how much the mark is further ahead than usual, because saves are slow.
    */
   readonly save: (mark: Timestamp, extraMs: number) => Promise<void>
   readonly clock: Clock
-  /** Default `backgroundTimer`. */
   readonly timer?: Timer | undefined
-  /** Called with one sentence when timestamps become late, and when they are handed out again. */
+  /** Receives one sentence when timestamps become late, and when they are handed out again. */
   readonly onChange?: ((message: string) => void) | undefined
 }
 
 export interface OracleState {
   readonly meters: OracleMeters
-  /** By how much the newest timestamp is ahead of the clock. */
+  /** How far the newest timestamp is ahead of the clock. */
   readonly aheadMs: number
-  /** By how much the clock is ahead of the wall clock. */
+  /** How far the clock is ahead of the wall clock. */
   readonly clockAheadMs: number
-  /** Why timestamps are late; undefined while they are not. */
+  /** The reason why timestamps are late; undefined while they are not. */
   readonly late: string | undefined
 }
 
 /**
- * Hands out strictly increasing timestamps from memory, below a saved mark, so that a restart never repeats one. More than
- * 2048 timestamps per millisecond run ahead of the clock instead of failing, within bounds for those that clients ask for.
+ * Hands out strictly increasing timestamps from memory, below a saved mark, so that a restart never repeats one. More
+ * than 2048 timestamps per millisecond run ahead of the clock instead of failing; those for clients are bounded.
  * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
  */
 export class Oracle implements TimestampSource {
   /** Newest timestamp that was handed out or observed. */
   #last: Timestamp
-  /** Mark on disk. Every timestamp handed out is below it. */
+  /** Mark on disk: exclusive upper bound of the timestamps handed out. */
   #mark: Timestamp
   /** Half-way to the mark. From this timestamp on the next mark is saved in the background. */
   #refreshAt: Timestamp = 0
   #saving: Promise<void> | undefined
-  /** How long a save takes: the last one, or half of what was expected of it. */
+  /** Expected duration of a save: the longer of the last one and half of the expectation before. */
   #saveMs = 0
-  /** Somebody waits for the save that is running. */
+  /** Set while a request waits for the running save. */
   #wait: { readonly sinceMs: number; readonly stopTimer: () => void; isLate: boolean } | undefined
   readonly #save: OracleOptions['save']
   readonly #clock: Clock
@@ -95,7 +97,7 @@ export class Oracle implements TimestampSource {
     return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
   }
 
-  /** A promise only when the mark has to be saved first; it rejects with what `save` rejects with. */
+  /** A promise only when the mark has to be saved first. It rejects with the error of `save`. */
   next(count = 1): Timestamp | Promise<Timestamp> {
     const last = this.#lastOf(count)
     if (last >= this.#mark) return this.#waitForMark(last).then(() => this.next(count))
@@ -125,7 +127,7 @@ export class Oracle implements TimestampSource {
         const beganMs = this.#clock.elapsedMs()
         if (!(await this.#isSavedWithin(leftMs, last)))
           throw new KvError('overloaded', 'timestamps wait until the disk has saved their mark', {})
-        leftMs -= this.#clock.elapsedMs() - beganMs // Other calls may have taken timestamps meanwhile.
+        leftMs -= this.#clock.elapsedMs() - beganMs // Other calls may have taken timestamps in the meantime.
         continue
       }
       if (leftMs <= 0)
@@ -162,7 +164,10 @@ export class Oracle implements TimestampSource {
     this.#last = Math.max(this.#last, ts)
   }
 
-  /** The next start goes on from here, rather than from a mark ahead of the clock. */
+  /**
+   * Saves the mark where the timestamps end, so that the next start goes on from there and not from a mark ahead of the
+   * clock.
+   */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})
     await this.#save(this.#last + 1, 0)
@@ -214,8 +219,8 @@ export class Oracle implements TimestampSource {
   }
 
   /**
-   * The mark is ahead of when the save after this one will end, as far as saves take as long as the last one. A save that took
-   * so much longer that its mark is in the past is followed by another.
+   * Places the mark ahead of the expected end of the save after this one. A save so slow that its mark has passed
+   * already is followed by another.
    */
   async #saveMark(ts: Timestamp): Promise<void> {
     let isSaved = false

@@ -3,20 +3,20 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 const MAC_BYTES = 32
 const NONCE_BYTES = 16
 
-/** The fields of a body, as JSON has them. */
+/** Fields of a body, as in JSON. */
 export type Fields = Readonly<Record<string, unknown>>
 
-/** How something is put into a body, and taken out again; undefined: it is not in there. */
+/** `decode` returns undefined when the fields hold no such value. */
 interface Coding<T> {
   encode(value: T): Fields
   decode(fields: Fields): T | undefined
 }
 
-/** One of the things that the servers of a table ask each other. */
+/** A kind of question between the servers of a table. */
 export interface AskKind<Ask, Answer> {
-  /** Stands in the path, and under the signatures. */
+  /** Part of the path and of the signed text. */
   readonly name: string
-  /** Of an ask and of an answer, with their MACs. */
+  /** Limit on the bytes of an ask, MAC included; the same for answers below. */
   readonly askBytesMax: number
   readonly answerBytesMax: number
   readonly ask: Coding<Ask>
@@ -27,15 +27,14 @@ type AskPart<Ask> = Pick<AskKind<Ask, unknown>, 'name' | 'askBytesMax' | 'ask'>
 type AnswerPart<Answer> = Pick<AskKind<unknown, Answer>, 'name' | 'answerBytesMax' | 'answer'>
 
 /**
- * An ask names the server that it is meant for, so that no other one takes it. Whoever can listen can send it again, so each kind
- * has to say why that does no harm.
- *
+ * An ask names the server that it is meant for, so that no other server takes it. An eavesdropper can send it again, so
+ * each kind has to say why that does no harm.
  * @internal
  */
 export interface AddressedAsk<Ask> {
-  /** Of the server that is asked. */
+  /** URL of the server that is asked. */
   readonly url: string
-  /** Of `newNonce`. The answer repeats it, so that an answer belongs to its ask. */
+  /** Made by `newNonce`. The answer repeats it, which binds the answer to its ask. */
   readonly nonce: string
   readonly ask: Ask
 }
@@ -55,8 +54,8 @@ export function encodeAsk<Ask>(
 }
 
 /**
- * @param url of the server that was asked.
- * @returns undefined when the ask is not from a server that has the secret, or not for this one.
+ * @param url this server's.
+ * @returns undefined when the ask is not from a server that has the secret, or is meant for another server.
  * @internal
  */
 export function decodeAsk<Ask>(
@@ -82,7 +81,7 @@ export function encodeAnswer<Answer>(
   return signed(secret, `answer with ${name}`, { ...coding.encode(answer), nonce })
 }
 
-/** @returns undefined when the answer is not from a server that has the secret, or not for the ask with this nonce. @internal */
+/** @returns undefined when the answer is not from a server that has the secret, or belongs to another ask. @internal */
 export function decodeAnswer<Answer>(
   { name, answerBytesMax, answer: coding }: AnswerPart<Answer>,
   secret: Uint8Array,
@@ -93,18 +92,13 @@ export function decodeAnswer<Answer>(
   return fields?.['nonce'] === nonce ? coding.decode(fields) : undefined
 }
 
-/** Asks other servers. */
 export interface Asks {
-  /** Rejects when there is no answer that another server has signed. */
+  /** Rejects when no answer signed by a server of the table arrives. */
   ask<Ask, Answer>(kind: AskKind<Ask, Answer>, url: string, ask: Ask, signal: AbortSignal): Promise<Answer>
-  /** Closes the connections. */
   close(): void
 }
 
-/**
- * Asks by whatever brings bytes to another server.
- * @param post brings an ask of the kind `name` to the server at `url`, and its answer back.
- */
+/** @param post carries an ask of the kind `name` to the server at `url`, and returns the answer. */
 export function asksBy(
   secret: Uint8Array,
   post: (
@@ -130,21 +124,22 @@ export function asksBy(
   }
 }
 
-/** What a server answers to others, in bytes. */
+/** The answering side of one kind, on encoded bytes. */
 export interface Answering {
-  /** Of the kind. */
+  /** `name` of the kind. */
   readonly name: string
   readonly askBytesMax: number
   /**
-   * @returns undefined when the ask is not of a server of this table, not for this one, or was answered before.
+   * @returns undefined when the ask is refused: it is not from a server of this table, is meant for another one, or was
+   *   answered before.
    * @throws KvError
    */
   answer(ask: Uint8Array): Promise<Uint8Array | undefined>
 }
 
 /**
- * @param url of this server.
- * @param answer undefined: the ask is refused.
+ * @param url this server's.
+ * @param answer returns undefined to refuse the ask.
  */
 export function answering<Ask, Answer>(
   kind: AskKind<Ask, Answer>,
@@ -176,11 +171,11 @@ function verified(secret: Uint8Array, purpose: string, bytes: Uint8Array, bytesM
     const fields: unknown = JSON.parse(Buffer.from(body).toString())
     return typeof fields === 'object' && fields !== null ? (fields as Fields) : undefined
   } catch {
-    return undefined // Another version of the program, which has the secret too.
+    return undefined // Another version of the program, which has the secret too, may send another format.
   }
 }
 
-/** The purpose has an end of its own, so that no body continues it. */
+/** The NUL separates purpose and body, so that no body can continue the purpose. */
 function mac(secret: Uint8Array, purpose: string, body: Uint8Array): Buffer {
   return createHmac('sha256', secret).update(`${purpose}\0`).update(body).digest()
 }

@@ -2,22 +2,23 @@ import { TSO_COUNT_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AskKind } from './signed-ask.js'
 
-/** What one server asks of the one that leads. */
 export interface TimestampAsk {
-  /** How many consecutive timestamps, 0 to `ASK_COUNT_MAX`; 0 where only `floor` matters. */
+  /** Number of consecutive timestamps, 0 to `ASK_COUNT_MAX`; 0 when only `floor` matters. */
   readonly count: number
-  /** Timestamps handed out from now on are above this, but that the future counts as the leader's now; 0: none. */
+  /** All timestamps handed out after the answer are above it; one in the future counts as the leader's now. 0: none. */
   readonly floor: Timestamp
 }
 
 export interface TimestampAnswer {
-  /** The last of the timestamps asked for; for a count of 0 the newest one that was handed out or observed. */
+  /** Last of the timestamps asked for; for a count of 0, the newest handed out or observed. */
   readonly last: Timestamp
-  /** The leader's clock in Unix milliseconds, by which its timestamps run ahead or do not. */
+  /** The leader's clock in Unix milliseconds, from which a follower knows how far timestamps run ahead. */
   readonly nowMs: number
 }
 
-/** Asks the server at `url`. Rejects when there is no answer; the leader may have handed out timestamps all the same, which nobody uses. */
+/**
+ * Asks the server at `url`. When it rejects, the leader may have handed out timestamps all the same, which nobody uses.
+ */
 export type OracleForward = (
   url: string,
   ask: TimestampAsk,
@@ -27,8 +28,8 @@ export type OracleForward = (
 export const ASK_COUNT_MAX = TSO_COUNT_MAX
 
 /**
- * An ask that is sent again costs timestamps, as many as the leader's bound on how far they run ahead allows, and is told to nobody
- * who could use them.
+ * A replayed ask only wastes timestamps, at most as many as the leader's bound on running ahead allows, and its answer
+ * reaches nobody who could use them.
  */
 export const TIMESTAMPS: AskKind<TimestampAsk, TimestampAnswer | 'not_leader'> = {
   name: 'timestamps',

@@ -1,24 +1,24 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** Where a store's timestamps come from. `Oracle` is the one of a process that is alone with its store. */
+/** The timestamps of a store. `Oracle` serves a process that is alone with its store, `LeaderOracle` many servers. */
 export interface TimestampSource {
-  /** Every timestamp handed out so far, and every one observed, is at or below this. */
+  /** Upper bound of every timestamp handed out or observed so far. */
   readonly last: Timestamp
-  /** The newest timestamp that is not in the future: of the clock, or `last` where that runs ahead of it. */
+  /** The newest timestamp that is not in the future: the clock's, or `last` if that is ahead of it. */
   clock(): Timestamp
-  /** The same by the clock alone, for ages. */
+  /** The newest timestamp by the clock alone, for ages. */
   now(): Timestamp
   /**
-   * The last of `count` consecutive timestamps, none handed out before. A promise only where there is something to wait
-   * for; where it rejects, nothing was handed out.
+   * @returns the last of `count` consecutive timestamps, none handed out before. A promise only when it has to wait; if
+   *   it rejects, nothing was handed out.
    */
   next(count?: number): Timestamp | Promise<Timestamp>
   /**
-   * From now on every timestamp handed out is above `ts`, but that a `ts` in the future counts as the clock's now. The
-   * next one that would be handed out is not in the future, also where timestamps run ahead of the clock.
+   * Makes every timestamp handed out from now on greater than `ts`; a `ts` in the future counts as the clock's now. The
+   * next timestamp is never in the future, even when timestamps run ahead of the clock.
    * @returns undefined when that holds at once.
    */
   observe(ts: Timestamp): undefined | Promise<void>
-  /** Before a clean stop. */
+  /** Call before a clean stop. */
   close(): Promise<void>
 }

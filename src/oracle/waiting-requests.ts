@@ -1,12 +1,12 @@
 import type { Timestamp } from '../timestamp.js'
 import { ASK_COUNT_MAX, type TimestampAnswer, type TimestampAsk } from './timestamp-ask.js'
 
-/** Calls once after `ms`, and never keeps the process running. @returns what ends it. */
+/** Calls once after `ms`, without keeping the process alive. @returns a function that cancels. */
 export type Timer = (ms: number, call: () => void) => () => void
 
-/** One call that waits for timestamps. It ends once: later endings do nothing. */
+/** A request for timestamps. Only its first ending counts. */
 export interface WaitingRequest extends TimestampAsk {
-  /** Of another server, which asks somebody else when this one does not lead. */
+  /** Sent by another server, which asks elsewhere when this one does not lead. */
   readonly isForwarded: boolean
   fulfil(answer: TimestampAnswer): void
   dismiss(): void
@@ -17,10 +17,10 @@ interface Ends {
   readonly reject: (error: Error) => void
 }
 
-/** Requests in the order in which they came, each with a bound on its time. Whoever takes some answers them or puts them back. */
+/** Requests in order of arrival, each with a time limit. A taker of requests answers them or puts them back. */
 export class WaitingRequests {
   #queue: WaitingRequest[] = []
-  /** Those that were taken, too. */
+  /** Requests that have not ended, taken ones included. */
   readonly #open = new Map<WaitingRequest, Ends & { readonly stopTimer: () => void }>()
   #count = 0
   readonly #timer: Timer
@@ -29,17 +29,16 @@ export class WaitingRequests {
     this.#timer = timer
   }
 
-  /** Whether all have ended. */
   get isEmpty(): boolean {
     return this.#open.size === 0
   }
 
-  /** Timestamps that are asked for and not handed out. */
+  /** Number of timestamps asked for and not handed out. */
   get count(): number {
     return this.#count
   }
 
-  /** @param late makes what the promise rejects with after `ms`. */
+  /** @param late makes the error of a request that has waited for `ms`. */
   add(ask: TimestampAsk, isForwarded: boolean, ms: number, late: () => Error): Promise<TimestampAnswer | 'not_leader'> {
     return new Promise((resolve, reject) => {
       const request: WaitingRequest = {
@@ -65,7 +64,7 @@ export class WaitingRequests {
     return ends
   }
 
-  /** The requests that have waited longest and fit into one ask. */
+  /** @returns the oldest requests that fit into one ask. */
   take(): readonly WaitingRequest[] {
     const queue = this.#queue.filter((request) => this.#open.has(request))
     let count = 0
@@ -77,7 +76,7 @@ export class WaitingRequests {
     return end === -1 ? queue : queue.slice(0, end)
   }
 
-  /** As far as they have not ended. */
+  /** Drops the requests that have ended meanwhile. */
   putBack(requests: readonly WaitingRequest[]): void {
     this.#queue = [...requests.filter((request) => this.#open.has(request)), ...this.#queue]
   }
@@ -88,14 +87,14 @@ export class WaitingRequests {
     this.#queue = this.#queue.filter((request) => this.#open.has(request))
   }
 
-  /** Those too that were taken. */
+  /** Rejects taken requests too. */
   rejectAll(error: () => Error): void {
     for (const request of [...this.#open.keys()]) this.#close(request)?.reject(error())
     this.#queue = []
   }
 }
 
-/** What one ask says for all of them. */
+/** @returns one ask for all the requests. */
 export function askOf(requests: readonly WaitingRequest[]): TimestampAsk {
   let count = 0
   let floor: Timestamp = 0

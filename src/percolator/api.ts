@@ -17,12 +17,12 @@ import type { WriteType } from './write.js'
  * 0 in an optional field means "not given".
  */
 export interface PercolatorApi {
-  /** The same calls, which end when the signal is aborted. Absent when calls are too short for that. */
+  /** Calls that end when the signal is aborted. Absent when all calls are short. */
   withSignal?(signal: AbortSignal): PercolatorApi
   tso(count: number): Awaitable<Timestamp>
-  /** Newest timestamp of the server's clock, for judging the age of locks. `tso` may run ahead of it. */
+  /** Newest timestamp of the server's clock, for the age of locks. `tso` may run ahead of it. */
   now(): Awaitable<Timestamp>
-  /** In this turn of the event loop, where it need not wait. */
+  /** Answers in this turn of the event loop unless it has to wait. */
   get(request: GetRequest): Awaitable<GetAnswer>
   batchGet(request: BatchGetRequest): Promise<PairsAnswer>
   scan(request: ScanRequest): Promise<ScanAnswer>
@@ -45,25 +45,24 @@ export interface PercolatorApi {
 
 export interface GetRequest {
   readonly key: Uint8Array
-  /** Absent: the latest committed value, passing over the primary lock of a transaction without async commit. */
+  /** Absent: the latest committed value; the read ignores the primary lock of a transaction without async commit. */
   readonly ts?: Timestamp | undefined
 }
 export interface Version {
   readonly value: Uint8Array
   readonly commitTs: Timestamp
-  /** The version is absent from this timestamp on; only where there is one. */
+  /** The version is absent from this timestamp on. */
   readonly expireTs?: Timestamp | undefined
-  /** The fence of the lease to which the version is attached; only where there is one. */
+  /** Fence of the lease to which the version is attached. */
   readonly leaseFence?: Timestamp | undefined
 }
 export type GetAnswer =
-  /** `deletedTs`, in process only: commit_ts of the Delete that was found, or from when on the Put is absent. */
+  /** In process only: commit_ts of the Delete that was found, or the timestamp at which the Put expired. */
   { readonly found: false; readonly deletedTs?: Timestamp } | ({ readonly found: true } & Version)
 
 export interface BatchGetRequest {
   readonly keys: readonly Uint8Array[]
   readonly ts?: Timestamp | undefined
-  /** In process only. */
   readonly keyOnly?: boolean | undefined
 }
 /** `value` is absent in a read with `keyOnly`. */
@@ -71,7 +70,6 @@ export interface Pair {
   readonly key: Uint8Array
   readonly value?: Uint8Array
   readonly commitTs: Timestamp
-  /** Only where there is one, as in `Version`. */
   readonly expireTs?: Timestamp | undefined
   readonly leaseFence?: Timestamp | undefined
 }
@@ -90,7 +88,7 @@ interface UsersRange extends KeyRange {
   readonly isOfServer?: false | undefined
 }
 
-/** In process only: a range of reserved keys. Other ranges have none of them. */
+/** In process only: a range of reserved keys, which no other range contains. */
 interface ServersRange {
   readonly isOfServer: true
   readonly start: Uint8Array
@@ -106,22 +104,21 @@ interface ScanOptions {
   readonly bytesMax?: number | undefined
 }
 
-/** A request that may touch a transaction's locks. */
 export interface LockingRequest {
   /**
-   * In process only: the keys that the caller reaches, when it does not reach all. `keys` are among them. The caller may end a
-   * transaction with other keys only as its primary says; else `forbidden`.
+   * In process only: true for the keys that the caller's token covers; absent when it covers all. `keys` must be among them. If a
+   * transaction has other keys, the caller may end it only as its primary says; otherwise the call throws `forbidden`.
    */
   readonly reaches?: Reaches | undefined
-  /** In process only: where the waits of the request count. */
+  /** In process only: counts the waits of the request. */
   readonly stages?: Stages | undefined
 }
 
 type MutationOp = 'put' | 'delete' | 'lock' | 'insert' | 'check_not_exists'
 type Assertion = 'exist' | 'not_exist'
 /**
- * How a pessimistic prewrite treats one key: `do`: it must hold a pessimistic lock; `skip`: it was never locked and
- * needs no check; `constraint`: it was never locked and is checked as in an optimistic transaction.
+ * How a pessimistic prewrite treats one key. `do`: it must hold a pessimistic lock. `skip`: it was never locked and needs no
+ * check. `constraint`: it was never locked and is checked as in an optimistic transaction.
  */
 export type PessimisticAction = 'skip' | 'do' | 'constraint'
 
@@ -130,11 +127,11 @@ export interface PrewriteMutation {
   readonly key: Uint8Array
   /** For put and insert. */
   readonly value?: Uint8Array | undefined
-  /** Of a put or an insert: the version is absent from this timestamp on. 0 or absent: it does not expire. */
+  /** Put and insert: the version is absent from this timestamp on. 0 or absent: it does not expire. */
   readonly expireTs?: Timestamp | undefined
-  /** Of a put or an insert: the end of the lease that has this fence deletes the key. `riders.leases` must have it. */
+  /** Put and insert: the end of the lease with this fence deletes the key. `riders.leases` must list it. */
   readonly leaseFence?: Timestamp | undefined
-  /** Of a put: the version that it replaces stays attached to its lease, if it is. `leaseFence` does not go with it. */
+  /** Put: the new version stays attached to the lease of the one that it replaces, if any. Excludes `leaseFence`. */
   readonly keepsLease?: boolean | undefined
   readonly assertion?: Assertion | undefined
 }
@@ -156,22 +153,22 @@ export interface PrewriteRequest extends LockingRequest {
   readonly pessimisticActions?: readonly PessimisticAction[] | undefined
   /**
    * For each mutation, the for_update_ts at which its lock was granted. A pessimistic lock above it comes from a late copy of the
-   * request, over writes of others, and is refused. TiKV has `for_update_ts_constraints`.
+   * lock request, taken over writes of others, and is refused. TiKV has `for_update_ts_constraints`.
    */
   readonly forUpdateTsMax?: readonly Timestamp[] | undefined
   readonly skipConstraintCheck?: boolean | undefined
-  /** Async commit and 1PC: the commit timestamp goes above every timestamp that was handed out so far. */
+  /** Async commit and 1PC: the commit timestamp is above every timestamp that was handed out so far. */
   readonly linearizable?: boolean | undefined
-  /** In process only: this is the first try of the request, so a record or lock at `startTs` belongs to another transaction. */
+  /** In process only: the first try of the request, so a record or lock at `startTs` belongs to another transaction. */
   readonly isFirst?: boolean | undefined
-  /** With `tryOnePc` only: the reads of the transaction, which are validated at its commit timestamp before it commits. */
+  /** With `tryOnePc` only: reads to validate at the commit timestamp before the transaction commits. */
   readonly reads?: ReadSet | undefined
   /**
-   * With `tryOnePc` only (unless `judgedAtCommit`), and without `maxCommitTs`. `mutations` may then be empty. The request
-   * is refused with `invalid_argument` where it would have to fall back to two phases.
+   * With `tryOnePc` only (unless `judgedAtCommit`), and without `maxCommitTs`. `mutations` may then be empty. The request is
+   * refused with `invalid_argument` when it would have to fall back to two phases.
    */
   readonly riders?: Riders | undefined
-  /** In process only: depth of the marks of the transaction, where servers share the store. */
+  /** In process only: depth of the transaction's notifications, when servers share the store. */
   readonly markDepth?: number | undefined
 }
 export interface PrewriteAnswer {
@@ -184,11 +181,11 @@ export interface CommitRequest extends LockingRequest {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly primary?: Uint8Array | undefined
-  /** In process only: depth of the marks of the transaction, where servers share the store. */
+  /** In process only: as in `PrewriteRequest`. */
   readonly markDepth?: number | undefined
 }
 export interface CommitAnswer {
-  /** Commit timestamp on record, which differs from the request's when the transaction was committed before. */
+  /** Commit timestamp on record. It differs from the request's when the transaction was committed before. */
   readonly commitTs: Timestamp
 }
 
@@ -228,7 +225,6 @@ export interface TxnStatus {
   /** 0 unless committed. */
   readonly commitTs: Timestamp
   readonly action: TxnStatusAction
-  /** Present when locked. */
   readonly lock?: LockInfo
 }
 
@@ -257,27 +253,25 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
   readonly keys: readonly Uint8Array[]
   readonly primary: Uint8Array
   readonly startTs: Timestamp
-  /** The lock is refused with `write_conflict` when the key has a version above this. */
+  /** The lock is refused with `write_conflict` when the key has a version above it. */
   readonly forUpdateTs: Timestamp
   /** Milliseconds. */
   readonly lockTtl: number
   readonly isFirstLock?: boolean | undefined
-  /** Milliseconds to wait for other locks. 0 or absent: the server's default; -1: don't wait. */
+  /** Milliseconds to wait for other locks. 0 or absent: the server's default; -1: no wait. */
   readonly waitTimeout?: number | undefined
   readonly returnValues?: boolean | undefined
   readonly checkExistence?: boolean | undefined
   /** Needs `returnValues`; a key without value is not locked. */
   readonly lockOnlyIfExists?: boolean | undefined
-  /** The keys must not exist. */
   readonly insert?: boolean | undefined
   /**
-   * `force_lock`, for a single key: locks it even over a newer version, and answers the latest value and its
-   * `lockedWithConflictTs`. Saves the queue of a hot key its retries. TiKV `PessimisticLockWakeUpMode`.
+   * `force_lock`, for a single key: locks it even over a newer version, and answers the latest value and `lockedWithConflictTs`.
+   * It saves the queue of a hot key its retries. TiKV `PessimisticLockWakeUpMode`.
    */
   readonly wakeUpMode?: 'normal' | 'force_lock' | undefined
-  /** The wait also ends when the TTL of the lock in the way has ended, so that the caller can end its transaction. */
+  /** The wait also ends with the TTL of the blocking lock, so that the caller can end its transaction. */
   readonly untilExpired?: boolean | undefined
-  /** In process only: ends the wait. */
   readonly signal?: LateSignal | undefined
 }
 export interface PessimisticLockResult {
@@ -285,16 +279,15 @@ export interface PessimisticLockResult {
   readonly found?: boolean
   /** With `returnValues`, or locked with conflict; absent when not found. */
   readonly value?: Uint8Array
-  /** In process only: commit timestamp of the version in `found` and `value`. */
+  /** In process only: commit_ts of the version in `found` and `value`. */
   readonly commitTs?: Timestamp
-  /** Of the version in `value`, if it has one. */
   readonly expireTs?: Timestamp
   readonly leaseFence?: Timestamp
-  /** `force_lock`: the newest commit_ts of the key, above the `forUpdateTs` asked for; the lock stands at it. */
+  /** `force_lock`: commit_ts of the newest version, above the requested `forUpdateTs`. The lock is placed at it. */
   readonly lockedWithConflictTs?: Timestamp
 }
 export interface AcquirePessimisticLockAnswer {
-  /** In the order of the keys. */
+  /** `results[i]` is for `keys[i]`. */
   readonly results: readonly PessimisticLockResult[]
 }
 
@@ -309,31 +302,31 @@ export interface ReadSet {
   readonly keys: readonly Uint8Array[]
   readonly ranges: readonly KeyRange[]
 }
-/** Reads are valid when nobody else committed to them after `startTs` and up to `commitTs`, and nobody still may. */
+/** Reads are valid when no other transaction committed to them after `startTs` and up to `commitTs`, or still may. */
 export interface ValidateReadsRequest extends ReadSet {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   /**
-   * These must be held at `commitTs`, which the oracle has handed out after all prewrites. Throws `precondition_failed`. Stores that commit in
-   * one phase judge leases themselves, and get none here.
+   * Leases that must be held at `commitTs`, which the oracle handed out after all prewrites. Throws `precondition_failed`. Stores
+   * that commit in one phase check leases in the prewrite and get none here.
    */
   readonly leases?: readonly LeaseRider[] | undefined
 }
 
-/** A decided transaction. `commitTs: 0`: rolled back. */
+/** `commitTs` 0: rolled back. */
 export interface DecidedTxn {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
 }
 export interface ResolveLockRequest extends LockingRequest {
   readonly txns: readonly DecidedTxn[]
-  /** Only with a single transaction; absent: every key that it still locks. */
+  /** Only with a single transaction. Absent: every key that it still locks. */
   readonly keys?: readonly Uint8Array[] | undefined
-  /** In process only: the primary has decided, so a lock's min_commit_ts (raised by a confused client) does not count. */
+  /** In process only: the primary has decided, so a min_commit_ts of a lock, raised by a confused client, does not count. */
   readonly isDecided?: boolean | undefined
 }
 export interface ResolveLockAnswer {
-  /** Locks removed. */
+  /** Number of locks removed. */
   readonly resolved: number
 }
 
@@ -342,7 +335,7 @@ export interface ScanLockRequest extends KeyRange {
   readonly limit?: number | undefined
   /** In process only, and without `end`: the locks on reserved keys as well. */
   readonly withReserved?: boolean | undefined
-  /** In process only, for a store with the capability `lockCount`: locks for which it returns false are left out. */
+  /** In process only, for a store with the capability `lockCount`: leaves out locks for which it returns false. */
   readonly isWanted?: ((lock: Lock) => boolean) | undefined
 }
 export interface ScanLockAnswer {
@@ -352,7 +345,7 @@ export interface ScanLockAnswer {
 export interface MvccGetByStartTsRequest extends KeyRange {
   readonly startTs: Timestamp
 }
-/** All records of one key; `writes` and `values` newest first. */
+/** `writes` and `values` are newest first. */
 export interface MvccInfo {
   readonly lock: LockInfo | null
   readonly writes: readonly MvccWrite[]
@@ -363,9 +356,7 @@ export interface MvccWrite {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly shortValue?: Uint8Array
-  /** Only where there is one. */
   readonly expireTs?: Timestamp
-  /** Only where it is attached to a lease. */
   readonly leaseFence?: Timestamp
   readonly protected?: boolean
   readonly overlappedRollback?: boolean

@@ -27,7 +27,7 @@ export function lockWaitTimeout(key: Uint8Array, lock: LockInfo, now?: Timestamp
   return new KvError('lock_wait_timeout', waitDetail(lock, now), { key, lock })
 }
 
-/** @param conflict the write that stands in the way; `commitTs` 0: it is not committed yet. */
+/** @param conflict the blocking write; `commitTs` is 0 while it is not committed. */
 export function writeConflict(
   key: Uint8Array,
   txn: { readonly startTs: Timestamp; readonly primary: Uint8Array },
@@ -41,7 +41,7 @@ export function writeConflict(
   return new KvError('write_conflict', detail, { key, startTs, ...conflicting, primary, reason }, options)
 }
 
-/** A client that chooses its own timestamps used one that the server handed out later. */
+/** For a client that chooses its own timestamps and used one that the server handed out later. */
 export function startTsTaken(
   key: Uint8Array,
   txn: { readonly startTs: Timestamp; readonly primary: Uint8Array },
@@ -56,7 +56,7 @@ export function alreadyExists(key: Uint8Array): KvError<'already_exists'> {
   return new KvError('already_exists', `key ${printKey(key)} exists already`, { key })
 }
 
-/** @param key where the commit was found on record, if on a key at all. */
+/** @param key where the commit was found, if on a key at all. */
 export function alreadyCommitted(
   key: Uint8Array | undefined,
   startTs: Timestamp,
@@ -66,7 +66,7 @@ export function alreadyCommitted(
   return new KvError('already_committed', detail, { ...(key && { key }), startTs, commitTs })
 }
 
-/** A failed prewrite lists every key that failed. Its own code is that of the first. */
+/** A failed prewrite lists every key that failed. Its own code is the first key's. */
 export function withEntries(errors: readonly KvError[]): KvError {
   const first = errors[0] as KvError
   return new KvError(first.code, first.message, first.fields, { errors })

@@ -1,12 +1,12 @@
 import { TTL_MS_MAX } from '../limits.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 
-/** When a version that is written expires: a time after its write, or a timestamp; 0: never. */
+/** Expiry of a written version: a time after its write, or a timestamp (0: never). */
 export type Expiry = { readonly ttlMs: number } | { readonly expireTs: Timestamp }
 
 export const NEVER: Expiry = { expireTs: 0 }
 
-/** @param nowTs the timestamp that a time to live counts from. */
+/** @param nowTs a time to live counts from it. */
 export function expireTsOf(expiry: Expiry | undefined, nowTs: Timestamp): Timestamp {
   if (expiry === undefined) return 0
   if ('expireTs' in expiry) return expiry.expireTs

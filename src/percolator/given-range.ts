@@ -2,7 +2,7 @@ import { afterPrefix, type KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { invalid } from '../errors/kv-error.js'
 
-/** As given by the caller: `prefix`, or `start` and `end`, each of which may be absent. Answers show the same form. */
+/** A range in the caller's own form: `prefix`, or `start` and `end`, both optional. Answers show the same form. */
 export type GivenRange =
   | { readonly prefix: Uint8Array; readonly start?: undefined; readonly end?: undefined }
   | { readonly prefix?: undefined; readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }

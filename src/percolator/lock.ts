@@ -9,28 +9,28 @@ export interface Lock {
   readonly startTs: Timestamp
   /** Milliseconds from the physical part of `startTs`; a lock older than that may be rolled back by anyone. */
   readonly ttlMs: number
-  /** Value of a put, when it is short. A longer one stands in CF_DEFAULT at `startTs`. */
+  /** Value of a short put. CF_DEFAULT has a longer one, at `startTs`. */
   readonly shortValue: Uint8Array | undefined
-  /** Of the version that the lock of a put becomes; 0: none. */
+  /** Put: `expireTs` of the version that the lock becomes; 0: none. */
   readonly expireTs: Timestamp
-  /** Of the same version: see `WriteRecord`. */
+  /** Put: `leaseFence` of that version, see `WriteRecord`. */
   readonly leaseFence: Timestamp
   /** 0 in an optimistic transaction. */
   readonly forUpdateTs: Timestamp
   readonly txnSize: number
-  /** The transaction cannot commit below this; 0 when it is not set. */
+  /** Lower bound of the commit_ts; 0: none. */
   readonly minCommitTs: Timestamp
   readonly useAsyncCommit: boolean
   /** Async commit, on the primary: every other key of the transaction. */
   readonly secondaries: readonly Uint8Array[]
   /**
-   * start_ts of transactions rolled back on this key while it was locked: a commit at exactly that timestamp would
-   * overwrite their Rollback record, so it carries the flag `overlappedRollback` instead. (TiKV's `rollback_ts`.)
+   * start_ts of transactions rolled back on this key while it was locked. A commit at exactly that timestamp would overwrite
+   * their Rollback record, so it carries the flag `overlappedRollback` instead. TiKV's `rollback_ts`.
    */
   readonly rollbackTs: readonly Timestamp[]
 }
 
-/** Milliseconds until `isExpired`; 0 when it is. */
+/** 0 once `isExpired`. */
 export function expiresInMs(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): number {
   return Math.max(0, physicalMs(lock.startTs) + lock.ttlMs + 1 - physicalMs(currentTs))
 }

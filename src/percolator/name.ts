@@ -1,6 +1,6 @@
 import { invalid } from '../errors/kv-error.js'
 
-/** Names of observers and consumers. `rule` says it in words: a name must ... */
+/** Names of observers and consumers. `rule` completes the sentence "a name must ...". */
 export const NAME = {
   pattern: '^[A-Za-z0-9._-]{1,128}$',
   rule: 'be 1 to 128 letters, digits, dots, underscores and hyphens',

@@ -3,7 +3,7 @@ import { keyText } from '../bytes/key-text.js'
 
 /** The ranges whose keys all begin with one text. */
 interface Bucket<T> {
-  /** Of the ranges of all keys that begin with it. */
+  /** Values of the ranges that consist of all keys with this prefix. */
   readonly prefixes: T[]
   readonly others: Item<T>[]
 }
@@ -16,8 +16,8 @@ interface Item<T> {
 }
 
 /**
- * Finds the ranges that contain a key. Single keys and ranges of a common prefix are found by a look-up per length of prefix. Other
- * ranges are tried one after another, as far as the key begins as they do.
+ * Finds the ranges that contain a key. Single keys and ranges of one prefix take one look-up per length of prefix. Other ranges
+ * are tried one by one, if the key begins like all of their keys.
  */
 export class RangeIndex<T> {
   readonly #keys = new Map<string, T[]>()
@@ -106,14 +106,17 @@ function removeOne<T>(items: T[], isIt: (item: T) => boolean): boolean {
   return at !== -1
 }
 
-/** The key that the range consists of, as `keyText`; undefined when there are others. */
+/** @returns the key of a range that consists of a single key, as `keyText`. */
 function onlyKeyOf({ start, end }: KeyRange): string | undefined {
   if (start === undefined || end === undefined || end.length !== start.length + 1 || end.at(-1) !== 0) return undefined
   const key = keyText(start)
   return keyText(end).startsWith(key) ? key : undefined
 }
 
-/** How all keys of the range begin, as `keyText`. `bounds`: not all keys that begin so are in the range. */
+/**
+ * @returns the longest common prefix of all keys of the range, as `keyText`. `bounds` is set when not all keys with this prefix
+ *   are in the range.
+ */
 function beginningOf({ start, end }: KeyRange): {
   readonly text: string
   readonly bounds?: { readonly start: string; readonly end: string | undefined }
@@ -127,7 +130,7 @@ function beginningOf({ start, end }: KeyRange): {
   return { text: bounds.start.slice(0, common), bounds }
 }
 
-/** The prefix whose keys are exactly those of the range, as `keyText`; undefined when there is none. */
+/** @returns the prefix whose keys are exactly those of the range, as `keyText`. */
 function prefixOf(start: Uint8Array | undefined, end: Uint8Array | undefined): string | undefined {
   if (start === undefined || start.length === 0) return end === undefined ? '' : undefined
   const after = afterPrefix(start)

@@ -4,13 +4,13 @@ import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 import type { Mutation, TxnRecord } from './row.js'
 
-/** Whether a caller may act on a key. */
+/** True for keys on which a caller may act. */
 export type Reaches = (key: Uint8Array) => boolean
 
 /**
- * Whether keys that the caller does not reach decide the lock's transaction: the primary, or, under async commit, any of its
+ * True when keys that the caller does not reach decide the lock's transaction: the primary, or, under async commit, any of its
  * keys.
- * @param primaryLock the lock on the lock's primary, of any transaction. It alone lists the other keys of its transaction.
+ * @param primaryLock the lock on the lock's primary, of any transaction. Only that lock lists the other keys of its transaction.
  */
 export function reachesBeyond(lock: Lock, primaryLock: Lock | undefined, reaches: Reaches): boolean {
   if (!reaches(lock.primary)) return true
@@ -20,8 +20,8 @@ export function reachesBeyond(lock: Lock, primaryLock: Lock | undefined, reaches
 }
 
 /**
- * Whether mutations bring a lock only to the end that its transaction already has. A pessimistic lock holds no write: it may be
- * removed once the transaction has ended, either way.
+ * True when mutations bring a lock only to the end that its transaction already has. A pessimistic lock holds no write, so it may
+ * be removed once the transaction has ended either way.
  * @param mutations of the lock's key. @param record of the transaction in the primary's history.
  */
 export function endsAsDecided(lock: Lock, mutations: readonly Mutation[], record: TxnRecord): boolean {
@@ -41,7 +41,7 @@ export function endsAsDecided(lock: Lock, mutations: readonly Mutation[], record
   return commitTs === decidedAt || (lock.type === 'pessimistic' && commitTs === 0)
 }
 
-/** The commit_ts on record; 0: rolled back; undefined: not decided yet. */
+/** @returns the commit_ts on record; 0 when rolled back; undefined while undecided. */
 function endOf(record: TxnRecord): Timestamp | undefined {
   if (record.kind === 'none') return undefined
   return record.kind === 'record' && record.write.type !== 'rollback' ? record.write.commitTs : 0

@@ -2,9 +2,9 @@ import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 
 /**
- * The highest resolved_ts that a lock allows: below every timestamp at which its transaction may commit. So it is the highest
- * timestamp at which a read passes the lock (see `blocksRead`).
- * @returns undefined for locks that change no value: their transaction has yet to prewrite, or writes a Lock record.
+ * @returns the highest resolved_ts that a lock allows, just below every timestamp at which its transaction may commit. It is also
+ *   the highest timestamp at which a read passes the lock (see `blocksRead`). undefined for locks that change no value: their
+ *   transaction has yet to prewrite, or writes a Lock record.
  */
 export function resolvedBelow({
   type,

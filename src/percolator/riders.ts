@@ -2,10 +2,9 @@ import type { Timestamp } from '../timestamp.js'
 
 /** One cell that a run acknowledges. */
 export interface AckRider {
-  /** Name of the observer. */
   readonly observer: string
   readonly key: Uint8Array
-  /** From the claim. */
+  /** Fence of the claim. */
   readonly fence: Timestamp
 }
 
@@ -14,12 +13,11 @@ export interface NotifyRider {
   readonly keys: readonly Uint8Array[]
 }
 
-/** A step of a consumer through the feed. */
 export interface PositionRider {
   readonly consumer: string
-  /** The position that the transaction goes on from. It is refused if somebody has acknowledged since. */
+  /** The transaction goes on from this position. It is refused if another one has acknowledged since. */
   readonly from: Timestamp
-  /** Everything at or below it is done with this transaction. */
+  /** Everything at or below this position is processed with this transaction. */
   readonly ts: Timestamp
 }
 
@@ -27,13 +25,13 @@ export interface PositionRider {
 export interface LeaseRider {
   readonly lease: string
   readonly fence: Timestamp
-  /** Of the check in the request. Default: its place in the list. */
+  /** Index of the check in the client's request. Default: its index in the list. */
   readonly index?: number | undefined
 }
 
 /**
- * What travels on a transaction that commits in one phase: it is checked and written in the batch of the mutations, or the
- * transaction is refused. Names are those on the wire.
+ * Effects that travel on a transaction that commits in one phase. They are checked and written in the batch of the mutations, or
+ * the transaction is refused. Names are those on the wire.
  */
 export interface Riders {
   readonly acks?: readonly AckRider[] | undefined
@@ -41,20 +39,20 @@ export interface Riders {
   readonly positions?: readonly PositionRider[] | undefined
   readonly leases?: readonly LeaseRider[] | undefined
   /**
-   * In process only: the work was done before the transaction began (`POST /v1/txn`), so each run has seen its fence and no
-   * more. Otherwise it has seen the transaction's start_ts.
+   * In process only: the work was done before the transaction began (`POST /v1/txn`), so each run has seen its fence and nothing
+   * later. Otherwise it has seen the transaction's start_ts.
    */
   readonly seesFence?: boolean | undefined
   /**
-   * In process only: whoever commits judges the leases, and there are no other riders. The prewrite then is one of two phases. See
+   * In process only: the committer checks the leases, and there are no other riders. The prewrite is then one of two phases. See
    * `ValidateReadsRequest.leases`.
    */
   readonly judgedAtCommit?: boolean | undefined
 }
 
 /**
- * The primary of a transaction of riders alone. It leaves nothing behind at this key.
- * @returns undefined when there are no riders that change anything: a lease is only checked.
+ * @returns the primary of a transaction of riders alone, which leaves nothing at this key; undefined when no rider changes
+ *   anything, because leases are only checked.
  */
 export function primaryOf({ acks = [], notify = [], positions = [] }: Riders): Uint8Array | undefined {
   const [position] = positions

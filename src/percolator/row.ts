@@ -4,16 +4,15 @@ import type { Lock } from './lock.js'
 import { expiryTs, isData, type WriteRecord } from './write.js'
 
 /**
- * How much of a key's history an action may look at. A store reads records newest first and stops as soon as the
- * history is long enough, so the usual case is one record, or none.
+ * How much of a key's history an action may look at. A store reads records newest first and stops as soon as the history is long
+ * enough, so it usually reads one record or none.
  * - `none`: no record at all.
- * - `since`: every record with `commitTs >= startTs`: enough to find the transaction's own record and newer versions. What
- *   comes after them may be there or not.
- * - `txn`: down to and including the first record with `commitTs < startTs`: enough to find the transaction's own
- *   record or an overlapped one, and the neighbour that a new Rollback record may collapse. The neighbour may be
- *   missing where it is older than the opening of the store, or where no record is newer than `startTs`, so that one look-up takes the place
- *   of a walk.
- * - `data`: further, down to the first Put or Delete with `commitTs < startTs`: enough to say whether a value exists.
+ * - `since`: every record with `commitTs >= startTs`, which shows the transaction's own record and newer versions. Older records
+ * may be present or not.
+ * - `txn`: down to and including the first record with `commitTs < startTs`, which also shows an overlapped record and the
+ * neighbour that a new Rollback record may collapse. The neighbour may be missing when it is older than the opening of the store,
+ * or when no record is newer than `startTs`: one look-up then replaces a walk.
+ * - `data`: further, down to the first Put or Delete with `commitTs < startTs`, which shows whether a value exists.
  * - `all`: every record.
  */
 export type HistoryDepth = 'none' | 'since' | 'txn' | 'data' | 'all'
@@ -25,7 +24,7 @@ export interface RowView {
   readonly writes: readonly WriteRecord[]
 }
 
-/** True when no older record is needed after `write`. */
+/** True when nothing older than `write` is needed. */
 export function endsHistory(write: WriteRecord, startTs: Timestamp, depth: HistoryDepth): boolean {
   if (depth === 'all') return false
   return write.commitTs < startTs && (depth !== 'data' || isData(write))
@@ -39,14 +38,14 @@ export type Mutation =
       readonly type: 'put-write'
       readonly key: Uint8Array
       readonly write: WriteRecord
-      /** The record stands already and only gets its flag: this is no commit. */
+      /** The record exists already and only gets its flag: no commit. */
       readonly isFlag?: true
     }
   | {
       readonly type: 'delete-write'
       readonly key: Uint8Array
       readonly commitTs: Timestamp
-      /** `expiryTs` of a version that had one. */
+      /** Present when the version had one. */
       readonly expiryTs?: Timestamp
     }
   | { readonly type: 'put-value'; readonly key: Uint8Array; readonly startTs: Timestamp; readonly value: Uint8Array }
@@ -69,7 +68,7 @@ export function refused<E>(error: E): Outcome<never, E> {
   return { ok: false, error }
 }
 
-/** A transaction in the history of a key. TiKV `mvcc/reader/reader.rs`, `get_txn_commit_record`. */
+/** A transaction's trace in the history of a key. TiKV `mvcc/reader/reader.rs`, `get_txn_commit_record`. */
 export type TxnRecord =
   | { readonly kind: 'record'; readonly write: WriteRecord }
   | { readonly kind: 'overlapped-rollback' }
@@ -89,8 +88,7 @@ export function txnRecord(writes: readonly WriteRecord[], startTs: Timestamp): T
 }
 
 /**
- * Finds the record of a transaction's rollback, even below newer records. A transaction that has one must not lock the key
- * again.
+ * Finds the record of a transaction's rollback, even below newer records. Such a transaction must not lock the key again.
  * @param writes a history of depth `since` or deeper for `startTs`.
  */
 export function rollbackOf(writes: readonly WriteRecord[], startTs: Timestamp): WriteRecord | undefined {
@@ -100,8 +98,8 @@ export function rollbackOf(writes: readonly WriteRecord[], startTs: Timestamp): 
 }
 
 /**
- * The records that a transaction has to pass. Not the Rollback records of others that are ahead of the clock: whoever ends a transaction that
- * is said to begin later holds nobody up, and makes nobody commit ahead.
+ * Drops other transactions' Rollback records ahead of the clock. A client can roll back a transaction of a future start_ts, and
+ * that must neither block this transaction nor make it commit ahead of the clock.
  * @param clockTs the newest timestamp that is not in the future. @param startTs of the transaction, whose own rollback counts.
  */
 export function recordsToPass(

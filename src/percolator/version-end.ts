@@ -1,14 +1,14 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** What ends a version, beside the next one. Most versions have neither. */
+/** Fields that end a version, besides a newer version. Most versions have neither. */
 export interface VersionEnd {
-  /** The version is absent from this timestamp on; 0 or absent: it does not expire. */
+  /** The version is absent from this timestamp on. 0 or absent: it does not expire. */
   readonly expireTs?: Timestamp | undefined
-  /** The end of the lease with this fence deletes the key; 0 or absent: it is attached to none. */
+  /** The end of the lease with this fence deletes the key. 0 or absent: the version is attached to none. */
   readonly leaseFence?: Timestamp | undefined
 }
 
-/** Adds the fields of those that there are. */
+/** Adds the fields that are not 0. */
 export function withEnd<T extends object>(version: T, { expireTs = 0, leaseFence = 0 }: VersionEnd): T & VersionEnd {
   if (leaseFence === 0) return expireTs === 0 ? version : { ...version, expireTs }
   return expireTs === 0 ? { ...version, leaseFence } : { ...version, expireTs, leaseFence }

@@ -7,7 +7,7 @@ import type { Timestamp } from '../timestamp.js'
 
 /** A condition on one key's version at the transaction's start. Every given field must hold. */
 export interface Check {
-  /** Of the check in the request. Default: its place in the list. */
+  /** Index of the check in the client's request. Default: its index in the list. */
   readonly index?: number | undefined
   readonly key: Uint8Array
   readonly exists?: boolean | undefined
@@ -22,7 +22,7 @@ type FailedKeyCheck = Extract<FailedCheck, { readonly key: Uint8Array }>
 
 /**
  * @param found returns the version of a key, without `commitTs` if the transaction itself wrote it.
- * @param lostLeases those that are lost at this moment: see `checksFailed`.
+ * @param lostLeases returns the leases lost at this moment: see `checksFailed`.
  * @throws KvError `precondition_failed`.
  */
 export function requireChecks(
@@ -34,7 +34,7 @@ export function requireChecks(
   if (failed.length > 0) throw checksFailed(failed, lostLeases())
 }
 
-/** Those that do not hold, in their order. @param found see `requireChecks`. */
+/** @returns the checks that fail, in order. @param found see `requireChecks`. */
 export function failedChecks(
   checks: readonly Check[],
   found: (key: Uint8Array) => MergedVersion | undefined,
@@ -51,7 +51,7 @@ export function failedChecks(
 
 /**
  * @param failed at least one.
- * @param lost leases that are lost too: they are told together with the checks of keys.
+ * @param lost leases that are lost too; the error lists them with the failed checks.
  */
 export function checksFailed(
   failed: readonly FailedKeyCheck[],

@@ -5,7 +5,6 @@ export class CountedReads {
   readonly prefetched: AnswerLease
   readonly answer: AnswerLease
 
-  /** @param caller whose transaction it is. */
   constructor(budget: AnswerBudget, caller: string | undefined) {
     this.prefetched = budget.lease(caller)
     this.answer = budget.lease(caller)

@@ -4,35 +4,37 @@ import { IDEMPOTENCY_MS } from '../limits.js'
 import type { Version } from '../percolator/api.js'
 import { asBytes, asInteger, packRecord, unpackRecord } from '../percolator/codec/record.js'
 
-/** Identifies a request that must take effect once, even if the client sends it several times. */
 export interface Idempotency {
-  /** The client's name for the request: 1 to 255 bytes. */
+  /** 1 to 255 bytes, chosen by the client. */
   readonly key: Uint8Array
-  /** The outcomes of one caller share a limit. undefined when the server does not distinguish callers. */
+  /** All outcomes of one caller share a limit. undefined when the server does not distinguish callers. */
   readonly caller?: string | undefined
   /** False for a read-only caller, for whom no outcome is stored. */
   readonly mayWrite: boolean
-  /** A hash of the whole request. */
+  /** Hash of the whole request. */
   readonly fingerprint: Uint8Array
 }
 
 export interface Once<T> {
   readonly answer: T
-  /** The answer is that of an earlier request with the same idempotency key. This request wrote nothing. */
+  /** The answer is that of an earlier request under the same key. This request wrote nothing. */
   readonly isReplayed: boolean
 }
 
-/** A `commitTs` of an answer that the row's own version has: the transaction puts the row before it knows its commit_ts. */
+/** Stands in a stored answer for the row's own commit_ts, which is not known yet when the transaction puts the row. */
 export const COMMIT_TS_OF_ROW = 0
 
 const WHAT = 'outcome'
 
-/** The value is `[fingerprint, expires_at_ms, outcome]`: the store's `steadyMs`, and any MessagePack value. */
+/**
+ * The value is `[fingerprint, expires_at_ms, outcome]`: the time is the store's `steadyMs`, the outcome any MessagePack
+ * value.
+ */
 export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outcome: object): Buffer {
   return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])
 }
 
-/** The stored answer for a repeat. @throws KvError `idempotency_mismatch` when the request is a different one. */
+/** @returns the stored answer. @throws KvError `idempotency_mismatch` when the stored one is of another request. */
 export function replay<T>({ value, commitTs }: Pick<Version, 'value' | 'commitTs'>, request: Idempotency): T {
   const [fingerprint, , outcome] = unpackRecord(value, WHAT, 3)
   if (!asBuffer(request.fingerprint).equals(asBytes(fingerprint, WHAT)))

@@ -9,30 +9,28 @@ export interface BeginOptions {
   readonly isolation: 'snapshot' | 'serializable'
   /** Milliseconds without a request after which the transaction is rolled back. */
   readonly ttlMs: number
-  /** Only this caller may use the transaction. undefined permits every caller that knows its id. */
+  /** Only this caller may use the transaction. undefined: every caller that knows its id may. */
   readonly owner?: string | undefined
 }
 
-/** The answer of `GET /v1/txn/{txn}`. */
 export interface TxnState {
   readonly txn: string
   readonly startTs: Timestamp
   readonly mode: BeginOptions['mode']
   /** `undetermined`: the storage failed during the commit. Committing again finds out the outcome. */
   readonly state: 'open' | 'committing' | 'undetermined' | 'committed' | 'rolled_back'
-  /** Number of keys written. */
   readonly writes: number
   /** 0 after the end of the transaction. */
   readonly expiresInMs: number
 }
 
 export class InteractiveTransaction {
-  /** The latest of the requests that change the transaction. They run one after another, in order of arrival. */
+  /** The latest request that changes the transaction. Such requests run one after another, in order of arrival. */
   #last: Promise<unknown> = Promise.resolve()
   #running = 0
   #expiresAt = 0
   readonly #timer: NodeJS.Timeout
-  /** What scans see whose next page may be asked for, by their numbers, the oldest first. */
+  /** Views of the scans that may go on with another page, by number, oldest first. */
   readonly #scans = new Map<number, WritesView>()
   #keptScans = 0
   /** Bytes that `InteractiveTransactions` last counted for this transaction. */
@@ -66,7 +64,7 @@ export class InteractiveTransaction {
     this.#timer.refresh()
   }
 
-  /** The transaction does not expire while `body` runs. */
+  /** Keeps the transaction from expiring while `body` runs. */
   async during<T>(body: () => Promise<T>): Promise<T> {
     this.#running++
     try {
@@ -85,11 +83,14 @@ export class InteractiveTransaction {
     return number
   }
 
-  /** Must be released. @throws KvError `invalid_argument` for a scan that is forgotten. */
+  /**
+   * @returns the view of a kept scan, which must be released. @throws KvError `invalid_argument` when the scan is
+   *   forgotten.
+   */
   scanned(number: number): WritesView {
     const view = this.#scans.get(number)
     if (view !== undefined) {
-      view.retain() // Its page may be on its way when it is forgotten.
+      view.retain() // Its page may be under way when the scan is forgotten.
       return view
     }
     throw invalid(
@@ -98,7 +99,10 @@ export class InteractiveTransaction {
     )
   }
 
-  /** Forgets the oldest scans that are too many, or hold too much. @returns bytes that the transaction holds in memory. */
+  /**
+   * Forgets the oldest scans while there are too many or their views hold too much. @returns the bytes that the
+   * transaction holds in memory.
+   */
   boundScans(bytesMax: number): number {
     for (const [number, writes] of this.#scans) {
       if (this.#scans.size <= TXN_SCANS_MAX && this.txn.viewBytes <= bytesMax) break

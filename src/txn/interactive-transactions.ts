@@ -39,13 +39,13 @@ export interface TxnPutRequest extends TxnWriteRequest {
 
 type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax' | 'requestKeysMax'>
 
-/** A transaction that has ended. It is remembered so that a commit or rollback can be repeated. */
+/** An ended transaction, remembered so that its commit or rollback can be repeated. */
 interface Ended {
   readonly state: TxnState
   readonly owner: string | undefined
   /** 0 when rolled back. */
   readonly commitTs: Timestamp
-  /** The error of the refused commit. A client that lost this answer and commits again gets it again. */
+  /** Error of the refused commit. A client that lost this answer and commits again gets it again. */
   readonly failure: unknown
   readonly forgetAt: number
 }
@@ -56,7 +56,7 @@ interface Ended {
  */
 export class InteractiveTransactions {
   readonly #open = new Map<string, InteractiveTransaction>()
-  /** In the order of their ends. */
+  /** In the order in which they ended. */
   readonly #ended = new Map<string, Ended>()
   readonly #store: Store
   readonly #coordinator: Coordinator
@@ -67,11 +67,11 @@ export class InteractiveTransactions {
   readonly #beginning = new Set<{ readonly startTsMin: Timestamp }>()
   /** Bytes buffered by open transactions. */
   #bytes = 0
-  /** Of each owner: transactions that are open or about to be, and their bytes. */
+  /** Per owner: the number of transactions that are open or about to be. */
   readonly #openOf = new Shares()
   readonly #bytesOf = new Shares()
 
-  /** @param server id of this one, where several share the store. */
+  /** @param server id of this server when several share the store. */
   constructor(
     store: Store,
     coordinator: Coordinator,
@@ -93,7 +93,7 @@ export class InteractiveTransactions {
     return this.#bytes
   }
 
-  /** The snapshots that garbage collection must leave readable. */
+  /** Snapshots that garbage collection must leave readable. */
   *startTs(): Generator<Timestamp> {
     for (const { txn } of this.#open.values()) yield txn.startTs
     for (const { startTsMin } of this.#beginning) yield startTsMin
@@ -140,7 +140,7 @@ export class InteractiveTransactions {
     return { txn: id, startTs: txn.startTs }
   }
 
-  // ---- Calls inside a transaction. Each may throw `txn_not_found`; those that write or lock, `overloaded`.
+  // ---- Calls inside a transaction. Each may throw `txn_not_found`; calls that write or lock may throw `overloaded`.
 
   get(id: string, { key, lockWaitMs, signal }: TxnKeyRequest): Promise<MergedVersion | undefined> {
     return this.#read(id, (txn) => txn.get(key, lockWaitMs, signal))
@@ -150,20 +150,21 @@ export class InteractiveTransactions {
     return this.#write(id, signal, (txn) => txn.getForUpdate(key, lockWaitMs, signal))
   }
 
-  /** The writes as of now, for a scan that reads all its pages at once. Must be released. */
+  /** The writes as of now, for a scan that reads all its pages in one call. Must be released. */
   view(id: string): WritesView {
     return this.#find(id).txn.view()
   }
 
-  /** One page. @param writes as of the beginning of its scan. */
+  /** Reads one page. @param writes the view that its scan began with. */
   scan(id: string, request: ScanOrder & Waiting, writes: WritesView): Promise<MergedScan> {
     return this.#read(id, (txn) => txn.scan(request, request.lockWaitMs, request.signal, writes))
   }
 
   /**
-   * One page of a scan whose pages are asked for one by one.
-   * @param given the number of the scan, after its first page.
-   * @returns its number too, where there may be more pages. @throws KvError `invalid_argument` for a scan that is forgotten.
+   * Reads one page of a scan whose pages are requested one by one.
+   * @param given number of the scan, after its first page.
+   * @returns the page, with the scan's number if more pages may follow. @throws KvError `invalid_argument` when the
+   *   scan is forgotten.
    */
   async scanPage(
     id: string,
@@ -264,10 +265,11 @@ export class InteractiveTransactions {
    * Commits. A repeat within `TXN_REMEMBERED_MS` gets the same answer.
    * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart
    *   gets it.
-   * @param signal ends the commit while it waits, and rolls the transaction back. An undetermined commit ignores it.
-   * @param riders travel on the commit. Of a commit that is repeated they are ignored: those of the first one count.
+   * @param signal ends a commit that waits, and rolls the transaction back. An undetermined commit ignores it.
+   * @param riders travel on the commit. A repeated commit ignores them: those of the first one count.
    * @throws KvError `txn_not_found`; the errors of `Outcomes`, which leave the transaction open; the errors of
-   *   `Transaction.commit`, which roll it back, but for `invalid_argument`; `storage_unavailable`, after which a repeat finds out the outcome.
+   *   `Transaction.commit`, which roll it back, except `invalid_argument`; `storage_unavailable`, after which a repeat
+   *   finds out the outcome.
    */
   async commit(
     id: string,
@@ -286,7 +288,7 @@ export class InteractiveTransactions {
     })
   }
 
-  /** @param stored the outcome is stored under it. */
+  /** @param stored if given, the outcome is stored under it. */
   async #commit(
     id: string,
     riders: Riders | undefined,
@@ -358,22 +360,19 @@ export class InteractiveTransactions {
     if (found !== undefined && found.owner !== owner) throw this.#unknown(id)
   }
 
-  /** Whether the transaction can still be written to, or committed for the first time. */
+  /** True while it can be written to, or committed for the first time. */
   isOpen(id: string): boolean {
     return this.#open.get(id)?.txn.state === 'open'
   }
 
-  /** @throws KvError `txn_not_found` */
   requireOpen(id: string): void {
     this.#find(id)
   }
 
-  /** @throws KvError `txn_not_found` */
   state(id: string): TxnState {
     return this.#ended.get(id)?.state ?? this.#find(id).state
   }
 
-  /** Rolls back all open transactions. */
   async close(): Promise<void> {
     await Promise.allSettled([...this.#open.keys()].map((id) => this.rollback(id)))
   }
@@ -408,7 +407,7 @@ export class InteractiveTransactions {
     this.#ended.set(open.id, { state, owner: open.options.owner, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
   }
 
-  /** @returns false: it is not open any more. */
+  /** @returns false when it was not open any more. */
   #gone(open: InteractiveTransaction): boolean {
     if (!this.#open.delete(open.id)) return false
     this.#count(open, 0)

@@ -26,7 +26,6 @@ import { type Outcomes, refuseRunning } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { mayChange, requireLeases, seeingFence } from './riders.js'
 
-/** Transactions that arrive complete in one request: checks, reads and writes. */
 export class OneShots {
   readonly #store: Store
   readonly #home: TransactionHome
@@ -37,7 +36,7 @@ export class OneShots {
   readonly #oneTurn: OneTurn
   readonly #bytesMax: number
 
-  /** @param limits those of interactive transactions hold where a request can write more than it says itself. */
+  /** @param limits bounds of interactive transactions. They apply to requests that can write more than they contain. */
   constructor(
     store: Store,
     home: TransactionHome,
@@ -56,8 +55,8 @@ export class OneShots {
   }
 
   /**
-   * Holds the latches of the transaction's keys, so it rarely conflicts. A client that coordinates its own transactions
-   * can still cause a conflict; the transaction then starts again at a new start_ts.
+   * Runs a transaction under the latches of its keys, so it rarely conflicts. A client that coordinates its own
+   * transactions can still cause a conflict; the transaction then starts again at a new start_ts.
    * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (increment of a value that is no
    *   number), `write_conflict` after `maxRetries` or, for a refused acknowledgement, at once, `key_locked` after
    *   `lockWaitMs`; the errors of riders (`PrewriteRequest.riders`); the errors of `Outcomes`.
@@ -81,7 +80,6 @@ export class OneShots {
     })
   }
 
-  /** See `OneTurn.run`. */
   runNow(request: OneShot, done: OneShotDone): boolean {
     return this.#oneTurn.run(request, done)
   }
@@ -100,7 +98,8 @@ export class OneShots {
     try {
       return await this.#runTries(request, plan)
     } catch (error) {
-      // Another request under the key may have been faster. Or writes are refused, and what earlier requests have done is still told.
+      // Another request under the key may have been faster. And while writes are refused, a repeat still gets the
+      // stored answer.
       const mayBeDone = isConflict(error) || isKvError(error, 'storage_unavailable')
       const earlier = mayBeDone ? await this.#outcomes.find<OneShotAnswer>(idempotency, signal) : undefined
       return earlier ?? refuseRunning(error)
@@ -133,7 +132,7 @@ export class OneShots {
         if (!isConflict(error)) {
           if (this.#isFencePassed(request)) throw error
           requirePassed(error, ++passed)
-          retriesLeft++ // The safe point has passed the start_ts: not a conflict, so it does not count as a retry.
+          retriesLeft++ // The safe point has passed the start_ts. That is no conflict and does not count as a retry.
           continue
         }
         if (retriesLeft <= 0) throw error
@@ -144,8 +143,8 @@ export class OneShots {
   }
 
   /**
-   * Answers when `body` does, and holds the claim a little longer, until the work that `body` leaves to the background is
-   * done: before that, the next transaction of these keys would only meet the locks of this one.
+   * Answers when `body` does, but holds the latches until its background work is done: before that, the next
+   * transaction of these keys would only meet the locks of this one.
    */
   #claiming<T>(
     claim: Claim | undefined,
@@ -169,7 +168,7 @@ export class OneShots {
     })
   }
 
-  /** Whether the safe point has passed a fence. A newer start_ts does not change that. */
+  /** True when the safe point has passed a fence, which a newer start_ts does not change. */
   #isFencePassed({ riders }: OneShot): boolean {
     return riders?.acks?.some(({ fence }) => fence < this.#store.safePoint) ?? false
   }
@@ -189,7 +188,6 @@ export class OneShots {
     }
   }
 
-  /** @param counted undefined when the transaction reads nothing. */
   async #try(
     { checks, ops, isolation = 'snapshot', riders, signal, handover, idempotency }: OneShot,
     keys: OneShotKeys,
@@ -222,8 +220,8 @@ export class OneShots {
       const version = (key: Uint8Array) => found.get(keyText(key))
       const failed = failedChecks(checks, version)
       if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lost(riders?.leases ?? []))
-      // Latches of this process keep checks true until the commit, but for versions that expire. Where others write too, or without
-      // latches, only validation does.
+      // Latches of this process keep checks true until the commit, except for versions that expire. When other
+      // processes write too, or there are no latches, only validation does.
       const isLatched = this.#isOnePhase && !keys.deletesRange
       for (const { key } of checks) {
         const found = version(key)
@@ -248,17 +246,21 @@ export class OneShots {
       return { answer, isReplayed: false }
     } catch (error) {
       handover?.undo()
-      throw error instanceof Undetermined ? error.cause : error // Inside `exclusive`, which translates engine errors.
+      // Runs inside `exclusive`, which translates engine errors.
+      throw error instanceof Undetermined ? error.cause : error
     }
   }
 }
 
-/** In two phases, a server that stood still for longer than the TTL of its locks finds that somebody has rolled it back. */
+/**
+ * In two phases, a server that stalled for longer than the TTL of its locks may find itself rolled back by another
+ * client.
+ */
 function isConflict(error: unknown): boolean {
   return isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
 }
 
-/** Longest that a claim is held for work in the background. */
+/** Longest time for which latches are held for background work. */
 const REST_MS_MAX = 200
 
 /** Fulfilled when `work` has settled, or after `atMostMs`. */
@@ -275,7 +277,10 @@ function mayWrite({ written, deletesRange }: OneShotKeys): boolean {
   return written.size > 0 || deletesRange
 }
 
-/** A range that had nothing to delete, or a key that was absent, may be there at the repeat, which must leave it alone. */
+/**
+ * A key that was absent, or a range that was empty, may be filled before a repeat, which must leave it alone. So the
+ * outcome is stored though nothing is written.
+ */
 function storesAnyway({ deletesRange, touches }: OneShotKeys): boolean {
   return deletesRange || touches
 }
@@ -288,11 +293,10 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[], ownKey: Uint8Arr
 
 /**
  * A client may commit a key in the future. A write of that key must then start above that version.
- *
- * Other transactions may still commit below such a start_ts. So it is not used for serializable transactions, for checks of keys that
- * are not written, and for transactions with scans, whose reads would belong to different moments, nor for two-phase commit, where the
- * oracle gives the commit_ts. Nor is it used with riders, which must not commit ahead of the clock. These conflict until the clock has
- * passed the version.
+ * Other transactions may still commit below such a start_ts. So it is not used where reads would then belong to
+ * different moments: serializable transactions, checks of keys that are not written, and scans. Two-phase commit cannot
+ * use it, because the oracle gives the commit_ts. Riders must not commit ahead of the clock. All of these conflict
+ * until the clock has passed the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs

@@ -19,7 +19,7 @@ export class OneTurnWrites implements OpTarget {
 
   /**
    * @param found has the keys of all ops that read.
-   * @param startTs where the transaction reads: its own writes are judged there too.
+   * @param startTs snapshot of the transaction. Expiry of its own writes is decided there too.
    */
   constructor(found: Found, startTs: Timestamp) {
     this.#found = found
@@ -35,7 +35,7 @@ export class OneTurnWrites implements OpTarget {
     const own = this.#writes.get(text)
     if (own === undefined) return this.#found.get(text)
     const { value, expireTs = 0 } = own
-    // A version that has expired at the start of its own transaction was never there.
+    // A version that has expired by its own transaction's start was never there.
     if (value === undefined || hasExpired(expireTs, this.#startTs)) return undefined
     return expireTs === 0 ? { value } : { value, expireTs }
   }

@@ -19,16 +19,19 @@ import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
 import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 
-/** Larger transactions take several turns. */
+/** Limit on checks, ops and riders together. Larger transactions take several turns. */
 const ITEMS_MAX = 64
-/** Keys that are read, by a look-up each. */
+/** Limit on keys read, each by one look-up. */
 const READS_MAX = 16
-/** A version that expires sooner than this after the start may be gone at commit_ts, which a check of it has to outlive. */
+/**
+ * A checked version that expires sooner than this after the start may be gone at commit_ts, so such a check needs
+ * validation.
+ */
 const EXPIRES_SOON = timestampFromMs(1000)
 
 const NOTHING_READ: Found = new Map()
 
-/** One-shot transactions that run in one turn of the event loop, up to the answer from the disk. */
+/** Runs one-shot transactions in one turn of the event loop, up to the answer from the disk. */
 export class OneTurn {
   readonly #store: Store
   readonly #outcomes: Outcomes
@@ -39,9 +42,9 @@ export class OneTurn {
   }
 
   /**
-   * Runs a small transaction that writes, if no other request holds its keys or has locked them, and its reads need no wait.
+   * Runs a small writing transaction if no other request holds or has locked its keys and its reads need no wait.
    * @param done called once, in a later turn, with the answer when it is on disk, or with an error. Must not throw.
-   * @returns false, having done nothing, when anything has to be waited for, or the prewrite is refused.
+   * @returns false, having done nothing, when the transaction would have to wait or its prewrite is refused.
    * @throws KvError the refusal of a check or an op: `precondition_failed`, `already_exists`, `invalid_argument`,
    *   `payload_too_large`, `overloaded`. Nothing is written then.
    */
@@ -53,7 +56,7 @@ export class OneTurn {
     if (ops.length + checks.length + rides > ITEMS_MAX) return false
     if (typeof signal === 'object' && signal.aborted) return false
     if (ops.some(isAttaching)) return false // The keys of the lease may have to be counted.
-    if (ops.length === 0 && !mayChange(riders ?? {})) return false // It commits nothing.
+    if (ops.length === 0 && !mayChange(riders ?? {})) return false // The transaction commits nothing.
     return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
   }
 
@@ -69,7 +72,7 @@ export class OneTurn {
 
   #readAndWrite(request: OneShot, done: OneShotDone): boolean {
     const { checks, ops, isolation, riders } = request
-    // Validation of other reads takes turns, and a scan a snapshot.
+    // Validation of other reads takes several turns, and a scan needs a snapshot.
     if (isolation === 'serializable' || ops.some(isRangeOp)) return false
     const { keys, claim } = atOnce(planOf(request))
     if (claim === undefined || keys.read.size > READS_MAX) return false
@@ -84,7 +87,7 @@ export class OneTurn {
         requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])))
         if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
         const ran = runNow(ops, found, startTs, counted.answer)
-        if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // It only touches keys that are absent.
+        if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // All its keys to touch are absent.
         return this.#commit(prewrite, startTs, ran, request, (error, answer) => {
           counted.end()
           done(error, answer)
@@ -103,7 +106,7 @@ export class OneTurn {
     return undefined
   }
 
-  /** Whether there is an outcome under the key of the request, or it cannot be told at once. */
+  /** True when an outcome is stored under the request's key, or that cannot be known at once. */
   #mayBeRepeat({ idempotency }: OneShot, ts: Timestamp): boolean {
     if (idempotency === undefined) return false
     const answer = this.#readNow(outcomeKey(idempotency.key), ts)
@@ -124,7 +127,7 @@ export class OneTurn {
     if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
     const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(riders))
     return prewrite(request, (error, answer) => {
-      const commitTs = answer?.onePcCommitTs // Present with an answer: only locks of its own would need two phases.
+      const commitTs = answer?.onePcCommitTs // Present in every answer: only locks of its own would need two phases.
       if (commitTs === undefined) return done(error, undefined)
       if (idempotency !== undefined && row !== undefined) this.#outcomes.stored(idempotency, row)
       done(undefined, { startTs, commitTs, results })
@@ -151,7 +154,7 @@ export class OneTurn {
   }
 }
 
-/** Of writes of single keys. */
+/** Keys of single-key ops, of riders and of the outcome row, by `keyText`. */
 function writtenBy({ ops, riders, idempotency }: OneShot): readonly string[] {
   const own = idempotency === undefined ? [] : [keyText(outcomeKey(idempotency.key))]
   const [first] = ops

@@ -20,7 +20,7 @@ export type Op =
       readonly key: Uint8Array
       readonly value: Uint8Array
       readonly expiry?: Expiry | undefined
-      /** Its end deletes the key. The transaction must check this lease. */
+      /** The end of this lease deletes the key. The transaction must check it. */
       readonly lease?: string | undefined
     }
   | { readonly op: 'delete'; readonly key: Uint8Array }
@@ -31,9 +31,9 @@ export type Op =
       readonly expiry?: Expiry | undefined
       readonly lease?: string | undefined
     }
-  /** Without `expiry` the key expires when it would have. */
+  /** Without `expiry`, the key keeps its expiry. */
   | { readonly op: 'increment'; readonly key: Uint8Array; readonly by: number; readonly expiry?: Expiry | undefined }
-  /** Writes the value of a key that is present anew. */
+  /** Writes the value of a present key again, with a new expiry. */
   | { readonly op: 'touch'; readonly key: Uint8Array; readonly expiry: Expiry }
   | {
       readonly op: 'scan'
@@ -44,7 +44,7 @@ export type Op =
       readonly keyOnly: boolean
     }
   | {
-      /** Deletes the first keys of the range that are present. */
+      /** Deletes the first `limit` keys of the range. */
       readonly op: 'delete_range'
       readonly start: Uint8Array | undefined
       readonly end: Uint8Array | undefined
@@ -53,7 +53,7 @@ export type Op =
 
 export type RangeOp = Extract<Op, { op: 'scan' | 'delete_range' }>
 
-/** Whether the keys of the op are known only when it has run. */
+/** True when only its run tells the op's keys. */
 export function isRangeOp(op: Op): op is RangeOp {
   return op.op === 'scan' || op.op === 'delete_range'
 }
@@ -67,7 +67,7 @@ export type OpResult =
   | ({ readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp | undefined } & VersionEnd)
   | { readonly pairs: readonly MergedPair[] }
   | { readonly value: Uint8Array }
-  /** `last`: the last key that was deleted, where there may be more after it. */
+  /** `last` is the last key deleted; present when more may follow. */
   | { readonly deleted: number; readonly more: boolean; readonly last?: Uint8Array }
 
 const INT64_MAX = 2n ** 63n - 1n
@@ -77,7 +77,7 @@ const INT64_MIN = -(2n ** 63n)
  * Runs the ops in order; each sees the writes of the ops before it. Returns no promise when none of them has to wait.
  * @param nowTs times to live count from it.
  * @param answer counts the values read; undefined when no op reads.
- * @param signal ends waits for locks. Made already, it ends the ops between two of them too.
+ * @param signal ends waits for locks, and ends the run between two ops when `requireWanted` says so.
  * @throws KvError `already_exists`, `invalid_argument` (increment of a value that is no number), `payload_too_large`;
  *   the errors of the transaction's reads and locks.
  */
@@ -99,7 +99,7 @@ export function runOps(
   return results.length === ops.length ? results : runRest(running, ops, results, undefined, answer)
 }
 
-/** A transaction, as ops see it. A call is done at once where it has nothing to wait for. */
+/** The transaction as ops see it. A call returns no promise when it has nothing to wait for. */
 export interface OpTarget {
   get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Awaitable<MergedVersion | undefined>
   getToWrite: OpTarget['get']
@@ -129,7 +129,7 @@ async function runRest(
   const slices = new Slices()
   for (let step: Awaitable<OpResult> | undefined = begun; ; step = undefined) {
     if (step === undefined) {
-      requireWanted(running.signal) // Not before one that has begun, of which nobody would hear that it failed.
+      requireWanted(running.signal) // Not before an op that has begun, whose failure would go unhandled.
       step = runOp(running, ops[results.length] as Op, results.length)
     }
     const result: OpResult = step instanceof Promise ? await step : step
@@ -145,7 +145,7 @@ export function isRead({ op }: Op): boolean {
   return op !== 'put' && op !== 'delete'
 }
 
-/** The version that an op writes. A touched or incremented key stays attached to its lease. */
+/** A touched or incremented key stays attached to its lease, which `keeps` does. */
 function endOf({ expiry, lease }: Extract<Op, { op: 'put' | 'insert' }>, nowTs: Timestamp): PutOptions | undefined {
   if (expiry === undefined && lease === undefined) return undefined
   return { expireTs: expireTsOf(expiry, nowTs), lease }
@@ -193,7 +193,7 @@ function done(): OpResult {
   return DONE
 }
 
-/** A page of keys that is full of bytes ends the op early. */
+/** A byte limit on the page of keys may end the op early. */
 async function deleteRange(
   txn: OpTarget,
   { start, end, limit }: Extract<Op, { op: 'delete_range' }>,

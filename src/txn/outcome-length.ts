@@ -1,4 +1,4 @@
-/** Sums up the byte strings in the answer, so that an answer that is too long is refused before it is encoded. */
+/** Adds up the byte strings of an answer, so that one that is too long is refused before it is encoded. */
 export function isLongerThan(bytesMax: number, answer: object): boolean {
   let bytes = 0
   const add = (value: unknown): boolean => {

@@ -11,32 +11,32 @@ import { isLongerThan } from './outcome-length.js'
 
 type OutcomeLimits = Pick<Limits, 'outcomeBytesMax' | 'outcomesBytesMax'>
 
-/** The bytes per caller are counted in periods of this length, and a period expires as a whole. */
+/** Bytes per caller are counted in periods of this length. A period expires as a whole. */
 const PERIOD_MS = 60_000
-/** A repeat waits this long for the first request, which another server may be running. */
+/** How long a repeat waits for the first request, which another server may be running. */
 const WAIT_MS_MAX = 10_000
 
-/** Outcomes that were stored within one period. */
+/** The outcomes stored within one period. */
 interface Period {
-  /** Expiry of the last of them. */
+  /** Expiry of its last outcome. */
   readonly expiresAtMs: number
   /** By caller. */
   readonly bytes: Map<string, number>
 }
 
-/** A row that a transaction puts with what it writes. */
+/** Committed by the transaction with its own writes. */
 export type OutcomeRow = PrewriteMutation & { readonly value: Uint8Array }
 
 /**
- * The stored outcomes of requests with an idempotency key. Each is a reserved row, put by the transaction whose outcome it is. A request
- * reads the row and writes it in one transaction, so of several requests under one key one commits: the others conflict with it, and
- * find its answer when they look again.
+ * The stored outcomes of requests with an idempotency key. Each is a reserved row, put by the transaction whose outcome
+ * it is. A request reads and writes the row in one transaction, so of several requests under one key one commits. The
+ * others conflict with it and find its answer when they look again.
  */
 export class Outcomes {
   readonly #store: Store
   readonly #coordinator: Pick<Coordinator, 'begin' | 'snapshot'>
   readonly #limits: OutcomeLimits
-  /** Total of the stored outcomes. The first collection adds those of earlier runs. */
+  /** Bytes of the stored outcomes. The first collection adds those of earlier runs. */
   #bytes = 0
   readonly #shares = new Shares()
   #periods: Period[] = []
@@ -47,19 +47,19 @@ export class Outcomes {
     this.#limits = limits
   }
 
-  /** Bytes of all stored outcomes. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** Whether a request that has found this version of its row has to run. */
+  /** True when a request that has found this version of its row has to run. */
   isFree(found: Pick<Version, 'value'> | undefined): boolean {
     return found === undefined || isOutcomeExpired(found.value, this.#store.time.steadyMs())
   }
 
   /**
    * @param found the row, as the request has read it.
-   * @param signal is asked before an answer is repeated: a repeat may have waited for longer than its token was known.
+   * @param signal is checked before an answer is repeated, because a repeat may have waited longer than its token is
+   *   valid.
    * @returns the answer of an earlier request, if there is one.
    * @throws KvError `idempotency_mismatch`
    */
@@ -69,7 +69,9 @@ export class Outcomes {
     return { answer: replay<T>(found, idempotency), isReplayed: true }
   }
 
-  /** `replayed`, with what stands now. Waits for a request whose commit is under way. Works while writes are refused. */
+  /**
+   * `replayed` on the row as it is now. Waits for a request whose commit is under way. Works while writes are refused.
+   */
   async find<T>(idempotency: Idempotency, signal?: LateSignal): Promise<Once<T> | undefined> {
     const reader = this.#coordinator.snapshot(await this.#store.readTs(), { lockWaitMs: WAIT_MS_MAX })
     const found = await reader.get(outcomeKey(idempotency.key), undefined, signalOf(signal)).catch(refuseRunning)
@@ -77,9 +79,10 @@ export class Outcomes {
   }
 
   /**
-   * The row for the outcome of a request.
+   * Makes the row for the outcome of a request.
    * @param answer see `COMMIT_TS_OF_ROW`.
-   * @throws KvError `overloaded` or `payload_too_large` when the outcome has no room. Nothing must have been written yet.
+   * @throws KvError `overloaded` or `payload_too_large` when the outcome has no room. Nothing must have been written
+   *   yet.
    */
   rowOf(idempotency: Idempotency, answer: object): OutcomeRow {
     this.#requireRoom(idempotency.caller)
@@ -91,7 +94,7 @@ export class Outcomes {
     throw new KvError('payload_too_large', detail, { limit })
   }
 
-  /** To be called when the row has been committed. */
+  /** Call when the row has been committed. */
   stored({ caller, key }: Idempotency, { value }: OutcomeRow): void {
     this.#add(caller, key.length + value.length, this.#store.time.steadyMs() + IDEMPOTENCY_MS)
   }
@@ -140,7 +143,10 @@ export class Outcomes {
   }
 }
 
-/** The lock of a row that no client knows is that of the first request. */
+/**
+ * Rethrows the error. A lock on an outcome row belongs to the first request with the key, so it becomes `overloaded`:
+ * clients do not know the row.
+ */
 export function refuseRunning(error: unknown): never {
   if (!isKvError(error, 'key_locked')) throw error
   const { lock, locks = [] } = error.fields

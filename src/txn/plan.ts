@@ -6,23 +6,23 @@ import type { OneShot } from './one-shot.js'
 import { isRangeOp } from './op.js'
 import { riderClaims } from './riders.js'
 
-/** By `keyText`. A key may be in both. */
+/** Keys of a one-shot transaction, by `keyText`. A key may be in both sets. */
 export interface OneShotKeys {
-  /** With what the riders change, as in `Claim`. */
+  /** Includes what the riders change, as in `Claim`. */
   readonly written: ReadonlySet<string>
   /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
   readonly read: ReadonlyMap<string, Uint8Array>
-  /** Keys are written that are not in `written`, because only the range of them is known. */
+  /** More keys are written than `written` says, because only their range is known. */
   readonly deletesRange: boolean
-  /** Keys in `written` may be left alone, because they are absent. */
+  /** Keys in `written` that are absent may be left alone. */
   readonly touches: boolean
 }
 
 export interface Plan {
   readonly keys: OneShotKeys
   /**
-   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait. Also
-   * undefined when ranges are deleted, whose keys are not known: the prewrite takes the latches, and conflicts are found there.
+   * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
+   * Also undefined when ranges are deleted, whose keys are unknown: the prewrite takes the latches and finds conflicts.
    */
   readonly claim: Claim | undefined
 }

@@ -7,8 +7,8 @@ import { claimOf } from '../store/system-records.js'
 import type { Op } from './op.js'
 
 /**
- * The texts of a `Claim` for what the riders change: the rows of cells and of the keys that `ops` attach to leases, and the records of consumers.
- * A transaction claims them as it does the keys that it writes.
+ * Latch names, as in `Claim`, for what the riders change: rows of cells, rows of keys that `ops` attach to leases, and
+ * records of consumers. A transaction holds them as it does the keys that it writes.
  */
 export function* riderClaims(
   { acks = [], notify = [], positions = [], leases = [] }: Riders,
@@ -29,17 +29,17 @@ export function riderCount({ acks = [], notify = [], positions = [], leases = []
   return notify.reduce((sum, { keys }) => sum + keys.length, acks.length + positions.length + leases.length)
 }
 
-/** Whether a transaction that writes no key has to be committed because of them. */
+/** True when a transaction that writes no key still has to be committed. */
 export function mayChange({ acks = [], notify = [], positions = [] }: Riders): boolean {
   return acks.length + notify.length + positions.length > 0
 }
 
-/** For a transaction that commits nothing: it is judged now. @throws KvError `precondition_failed` */
+/** Checks the leases now, for a transaction that commits nothing. @throws KvError `precondition_failed` */
 export async function requireLeases(leases: HeldLeases, { leases: checked = [] }: Riders): Promise<void> {
   if (checked.length > 0) await leases.require(checked)
 }
 
-/** The run has taken place before its one-shot came, so it has seen its fence and nothing later. */
+/** The run took place before its one-shot came, so it has seen its fence and nothing later. */
 export function seeingFence(riders: Riders | undefined): Riders | undefined {
   return riders && { ...riders, seesFence: true }
 }

@@ -10,8 +10,9 @@ import { sameKey } from '../percolator/row.js'
 import type { Timestamp } from '../timestamp.js'
 
 /**
- * A prewrite of a client that coordinates its transaction itself. With acknowledgements or notifications, in a store that needs two phases for
- * them, this process commits the transaction, with this request or not at all. Rows of keys that are attached to leases go with them.
+ * The prewrite of a client that coordinates its own transaction. If it has acknowledgements or notifications, and the
+ * store needs two phases for them, this process commits the transaction, within this request or not at all. Rows of
+ * keys that are attached to leases go with it.
  * @throws as `Transaction.commit`.
  */
 export function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> {
@@ -23,7 +24,7 @@ async function withRiders(home: TransactionHome, request: PrewriteRequest, rider
   const { rides, api, attaches, commitOptions } = home
   const isRiding = rides !== undefined && mayRide(riders)
   const { leases = [] } = riders
-  const isTaken = commitOptions.onePhase || isRiding // Else the store refuses it.
+  const isTaken = commitOptions.onePhase || isRiding // Otherwise the store refuses the request.
   const attached = leases.length > 0 && isTaken ? await attaches?.(request.mutations, leases) : undefined
   const whole = attached === undefined ? request : withRows(request, attached)
   try {
@@ -74,7 +75,7 @@ async function commitRiding(
   try {
     return committed(await new Committer(home, plan).run())
   } catch (error) {
-    // A repeat whose first copy has committed finds rows of it that are gone.
+    // A repeat whose first copy has committed finds that some of its rows are gone.
     const commitTs = await committedAt(home, primary, startTs).catch(() => undefined)
     if (commitTs !== undefined) return committed(commitTs)
     throw error instanceof Undetermined ? error.cause : ride.refusal(error)
@@ -82,8 +83,8 @@ async function commitRiding(
 }
 
 /**
- * The acknowledgement is decided before the locks stand. What is written to an observed key between the two has to be a conflict, else the own write
- * would hide it from the observer.
+ * The acknowledgement is decided before the locks are placed. A write to an observed key in between has to be a
+ * conflict, or the transaction's own write would hide it from the observer.
  */
 async function requireDecidable(
   { api }: TransactionHome,

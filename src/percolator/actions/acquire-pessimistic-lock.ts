@@ -8,7 +8,7 @@ import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, recordsToPass, refused, rollbackOf, txnRecord } from '../row.js'
 import { isData, isVisible, type WriteRecord } from '../write.js'
 
-/** One key of a request, after the request's mutations are written. */
+/** Answer for one key. It holds after the request's mutations are written. */
 export interface AcquiredKey {
   /** Newest Put that a locking read sees; undefined when the key is absent. */
   readonly version: WriteRecord | undefined
@@ -19,16 +19,13 @@ export interface AcquiredKey {
 }
 
 /**
- * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`. Any newer record of any kind is
- * a conflict, which `force_lock` answers by locking at that record.
- *
- * A repeated request raises the `forUpdateTs` of the lock (and then takes the request's primary) and its TTL to those of the
- * request, and changes nothing else. It ignores `lockOnlyIfExists`, because the lock is there.
- *
+ * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`. A newer record of any kind is a
+ * conflict, which `force_lock` answers by locking at that record.
+ * A repeated request raises the lock's TTL and `forUpdateTs` (then with the request's primary) to its own, and changes nothing
+ * else. It ignores `lockOnlyIfExists`, because the lock is there.
  * After the transaction's own commit TiKV locks once more; this refuses.
- *
- * @param row history of depth `data` for `startTs`, or for `forUpdateTs` where that is lower.
- * @param request its `keys` are not looked at; `lockTtl` in milliseconds. @param clockTs see `recordsToPass`.
+ * @param row history of depth `data` for `startTs`, or for `forUpdateTs` if that is lower.
+ * @param request its `keys` are ignored; `lockTtl` in milliseconds. @param clockTs see `recordsToPass`.
  * @returns at most one mutation. Errors: `key_locked`, `write_conflict` (`pessimistic_retry`), `already_exists`,
  *   `pessimistic_lock_rolled_back`, `invalid_argument` (the transaction has prewritten the key already).
  * @see TiKV `actions/acquire_pessimistic_lock.rs`.
@@ -49,7 +46,6 @@ export function acquirePessimisticLock(
   return lockAgain(row, lock, request)
 }
 
-/** Decides about a key without a lock. */
 function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
   const { key, writes } = row
   const newest = writes[0]
@@ -57,7 +53,7 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   if (conflict !== undefined && request.wakeUpMode !== 'force_lock') return refused(newer(key, request, conflict))
   if (rollbackOf(writes, request.startTs) !== undefined) return refused(rolledBack(key, request.startTs))
   const own = txnRecord(writes, request.startTs)
-  // The request comes late. A lock beside its commit would make the transaction look alive.
+  // The request is late. A lock beside its commit would make the transaction look alive.
   if (own.kind === 'record') return refused(newer(key, request, own.write))
 
   const version = newestPut(writes, TIMESTAMP_MAX, conflict?.commitTs ?? request.forUpdateTs)
@@ -87,7 +83,7 @@ function lockFree(row: RowView, request: AcquirePessimisticLockRequest): Outcome
   return done(acquired(version, conflict?.commitTs), [{ type: 'put-lock', key, lock }])
 }
 
-/** Decides about a key that this transaction has locked: a repeat, or a later statement. */
+/** The transaction holds the lock already: a repeat, or a later statement. */
 function lockAgain(row: RowView, lock: Lock, request: AcquirePessimisticLockRequest): Outcome<AcquiredKey> {
   const { key } = row
   const { forUpdateTs } = request
@@ -113,7 +109,7 @@ function acquired(version: WriteRecord | undefined, lockedWithConflictTs: Timest
   return { version, isLocked: true, ...(lockedWithConflictTs === undefined ? {} : { lockedWithConflictTs }) }
 }
 
-/** @param at where its expiry is judged. */
+/** @param at decides whether the version has expired. */
 function newestPut(writes: readonly WriteRecord[], ts: Timestamp, at: Timestamp): WriteRecord | undefined {
   const newest = writes.find((write) => write.commitTs <= ts && isData(write))
   return newest !== undefined && isVisible(newest, at) ? newest : undefined

@@ -11,8 +11,8 @@ export type SecondaryStatus =
 
 /**
  * Finds the state of one secondary of an async-commit transaction: locked, committed, or missing. A missing lock gets a protected
- * Rollback record, so that the answer stays true; so does a pessimistic one, which is removed.
- * @param row history of depth `none` suffices when a lock of the transaction stands that is not pessimistic, `txn` otherwise.
+ * Rollback record, so that the answer stays true. A pessimistic lock is removed and gets one too.
+ * @param row history of depth `none` suffices while the transaction holds a lock that is not pessimistic, `txn` otherwise.
  * @see TiKV `commands/check_secondary_locks.rs`.
  */
 export function checkSecondaryLock(row: RowView, startTs: Timestamp): Outcome<SecondaryStatus, never> {

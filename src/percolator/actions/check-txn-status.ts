@@ -8,11 +8,11 @@ import { done, type Outcome, type RowView, refused, sameKey, txnRecord } from '.
 import { rollbackLock, rollbackMissingLock } from './rollback.js'
 
 /**
- * Finds the state of a transaction from its primary key. Rolls it back when its lock is past its TTL, and raises
+ * Finds the state of a transaction from its primary key. Rolls it back when its lock has outlived its TTL, and raises
  * min_commit_ts past a reader when its lock allows that.
  * @param row the primary key, history of depth `txn` for `lockTs`.
- * @param clockTs the newest timestamp that is not in the future: a reader above it pushes no min_commit_ts, behind which the transaction
- *   would have to commit ahead of the clock. Default: none is in the future.
+ * @param clockTs the newest timestamp that is not in the future. A reader above it pushes no min_commit_ts, or the transaction
+ *   would have to commit ahead of the clock. Default: no reader is in the future.
  * @returns Errors: `txn_not_found` (no trace of it, and `rollbackIfNotExist` not set), `primary_mismatch`.
  * @see TiKV `commands/check_txn_status.rs`, `actions/check_txn_status.rs`.
  */

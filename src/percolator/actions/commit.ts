@@ -14,11 +14,11 @@ export interface CommitKey {
 
 /**
  * Decides the commit of one prewritten key.
- * @param row history of depth `none` suffices when the transaction's lock is there, `txn` otherwise.
+ * @param row history of depth `none` suffices while the transaction's lock is there, `txn` otherwise.
  * @param request `startTs < commitTs`.
- * @returns the commitTs on record. After an earlier commit it is that one's, and there are no mutations. A pessimistic lock
- *   that was never prewritten is removed without a record. Errors: `txn_lock_not_found` (rolled back or never
- *   prewritten), `commit_ts_expired` (a reader raised the lock's min_commit_ts).
+ * @returns the commitTs on record; after an earlier commit it is that commit's, without mutations. A pessimistic lock that was
+ *   never prewritten is removed without a record. Errors: `txn_lock_not_found` (rolled back or never prewritten),
+ *   `commit_ts_expired` (a reader raised the lock's min_commit_ts).
  * @see Peng and Dabek, OSDI 2010, section 2.2 (figure 6); TiKV `src/storage/txn/actions/commit.rs`.
  */
 export function commit(row: RowView, request: CommitKey): Outcome<{ commitTs: Timestamp; released: boolean }> {

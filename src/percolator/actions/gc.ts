@@ -4,7 +4,7 @@ import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /** Position in a long history that is collected in parts, newest first. */
 export interface GcPart {
-  /** Newest Put or Delete at or below the safe point, if an earlier part had it. */
+  /** Newest Put or Delete at or below the safe point in the earlier parts, if any. */
   readonly base: WriteRecord | undefined
   /** No older record follows. */
   readonly isLast: boolean
@@ -12,19 +12,18 @@ export interface GcPart {
 
 export interface GcAnswer {
   readonly mutations: Mutation[]
-  /** Number of write records that the mutations remove. */
   readonly removed: number
-  /** These records. */
+  /** The write records that the mutations remove. */
   readonly garbage: readonly WriteRecord[]
   /** `base` of the next part. */
   readonly base: WriteRecord | undefined
 }
 
 /**
- * Decides which records below the safe point are removed. Every reader from the safe point on sees the newest Put at or below
- * it, or nothing when that is a Delete or has expired. No reader sees older records, or Lock and Rollback records. A transaction that started
- * exactly at the safe point may still prewrite, so its Rollback record stays. A Delete or an expired Put is removed after all older
- * records: in between, readers must not see what it deleted or replaced.
+ * Decides which records below the safe point are removed. Every reader from the safe point on sees the newest Put at or below it,
+ * or nothing when the newest record is a Delete or has expired. No reader sees older records, or Lock and Rollback records. A
+ * transaction that started exactly at the safe point may still prewrite, so its Rollback record stays. A Delete or an expired Put
+ * is removed only after all older records, so that readers never see what it deleted or replaced.
  * @param row the whole history, or the part that `part` describes.
  * @see TiKV `actions/gc.rs`.
  */
@@ -48,7 +47,7 @@ export function gc(
     else if (isData(write)) base = write
     else if (!standsForRollback(write, safePoint)) remove(write)
   }
-  // A record of an earlier part may have got a flag since.
+  // A record of an earlier part may have been flagged in the meantime.
   const stands =
     base !== undefined && (base === part.base ? base.commitTs === safePoint : standsForRollback(base, safePoint))
   if (part.isLast && base !== undefined && !isVisible(base, safePoint) && !stands) remove(base)

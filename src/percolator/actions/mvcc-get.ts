@@ -4,7 +4,7 @@ import { lockInfo } from '../lock-info.js'
 import type { RowView } from '../row.js'
 import type { WriteRecord } from '../write.js'
 
-/** All records of one key, for debugging. @param row the whole history. */
+/** @param row the whole history. */
 export function mvccGet(row: RowView, values: readonly { startTs: Timestamp; value: Uint8Array }[]): MvccInfo {
   return {
     lock: row.lock === undefined ? null : lockInfo(row.key, row.lock),

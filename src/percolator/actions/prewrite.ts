@@ -26,38 +26,31 @@ import {
 } from '../row.js'
 import { attachedFence, isData, isVisible, type WriteRecord } from '../write.js'
 
-/** State of the store that the decision needs. */
 export interface PrewriteContext {
-  /** Highest timestamp that has read. A calculated commit timestamp is above it. */
+  /** Highest timestamp of any read. A calculated commit timestamp is above it. */
   readonly maxTs: Timestamp
-  /** Values up to this many bytes travel in the lock and the write record. */
+  /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
-  /** See `recordsToPass`. */
   readonly clockTs?: Timestamp
-  /** Feeds have passed it, so nothing may be let in that could commit at or below it; 0: none. */
+  /** Feeds have passed this timestamp, so no new lock may commit at or below it; 0: none. */
   readonly passedTs?: Timestamp
 }
 
 const NO_TIMESTAMPS: readonly Timestamp[] = []
 
-/** How the transaction will be decided, as far as this request knows. */
 type CommitKind = 'two_pc' | 'async' | 'one_pc'
 
-/** A key is free, or locked by an earlier prewrite of this transaction. */
 type KeyStatus =
   | { readonly kind: 'free'; readonly ttlMs: number; readonly minCommitTs: Timestamp; readonly forUpdateTs: Timestamp }
   | { readonly kind: 'locked'; readonly lock: Lock }
 
-/** A free key with the mutation that is to be written. */
 interface ToLock {
   readonly row: RowView
   readonly mutation: PrewriteMutation
   readonly status: KeyStatus & { readonly kind: 'free' }
 }
 
-/**
- * How much history prewriting this mutation needs. A plain put or delete asks only whether anybody wrote since `startTs`.
- */
+/** A plain put or delete only asks whether another transaction wrote since `startTs`. */
 export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
   const { op, assertion, keepsLease = false } = mutation
   const needsValue = op === 'insert' || op === 'check_not_exists' || assertion !== undefined || keepsLease
@@ -86,7 +79,7 @@ export function prewrite(
 ): Outcome<PrewriteAnswer> {
   const before = checkBefore(rows, request)
   if (!before.ok) return before
-  // This is a repeat after the commit. It has succeeded, whatever its checks would find now.
+  // A repeat after the commit has succeeded, whatever its checks would find now.
   if (before.value !== undefined) return done(answerCommitted(request, before.value))
 
   // The calculated commit timestamp is the same for every key: nothing reads between two keys of one decision.
@@ -116,7 +109,7 @@ export function prewrite(
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
 
-  // Riders are written too, though no row is.
+  // Riders are written at the commit_ts too, even without rows.
   const leastOfRiders = request.riders === undefined ? 0 : calculated
   const leastOfNew = toLock.reduce(
     (least, { status }) => Math.max(least, leastCommitTs(calculated, status)),
@@ -150,8 +143,8 @@ function leaseFenceOf({ writes }: RowView, mutation: PrewriteMutation, request: 
 }
 
 /**
- * The locks that are there decide, not this request: with one plain lock others wait for the client; when all are async, others
- * may commit the transaction by them.
+ * The present locks decide, not this request. With one plain lock, others wait for the client; when all are async, others may
+ * commit the transaction by them.
  * @param leastOfNew the least commit_ts of the keys that are locked now.
  */
 function commitKind(
@@ -178,7 +171,7 @@ function primaryOp({ mutations, primary }: PrewriteRequest): PrewriteMutation['o
 
 /**
  * Commit timestamp of a request that writes nothing. It is not stored, so a repeat must calculate the same one, whatever has been
- * read since: no lock of the transaction in another request is below it. TiKV `prewrite`, `should_not_write`.
+ * read since. No lock of the transaction in another request is below it. TiKV `prewrite`, `should_not_write`.
  */
 function commitTsOfNothing(request: PrewriteRequest): Timestamp {
   const leastAsked = primaryOp(request) === undefined ? 0 : (request.minCommitTs ?? 0)
@@ -191,14 +184,14 @@ function calculatedCommitTs(request: PrewriteRequest, context: PrewriteContext):
   return Math.max(above, request.minCommitTs ?? 0)
 }
 
-/** A lock that was forced past a newer version has to commit above it, whatever for_update_ts the request has. */
+/** A lock that was forced past a newer version has to commit above it, whatever the request's for_update_ts. */
 function leastCommitTs(calculated: Timestamp, { minCommitTs, forUpdateTs }: KeyStatus & { kind: 'free' }): Timestamp {
   return Math.max(calculated, minCommitTs, forUpdateTs === 0 ? 0 : forUpdateTs + 1)
 }
 
 /**
- * A feed has passed `passedTs`: nothing may commit there any more. A client that starts below it and has taken its commit_ts too
- * early gets `commit_ts_expired`. One that starts above it holds the next resolved_ts back.
+ * A feed has passed `passedTs`, so nothing may commit at or below it any more. A client that starts below it and took its
+ * commit_ts too early gets `commit_ts_expired`. A transaction that starts above it holds back the next resolved_ts.
  */
 function leastPlainCommitTs(
   { startTs }: PrewriteRequest,
@@ -208,7 +201,6 @@ function leastPlainCommitTs(
   return startTs > passedTs ? minCommitTs : Math.max(minCommitTs, passedTs + 1)
 }
 
-/** Checks whether one key can be locked. */
 function checkKey(
   row: RowView,
   mutation: PrewriteMutation,
@@ -224,7 +216,7 @@ function checkKey(
     const amended = isOthers ? refused(pessimisticLockNotFound(row.key, request.startTs)) : checkAmend(row, request)
     if (!amended.ok) return amended
   }
-  // Before all else that is looked for, and never skipped. (TiKV stops at a newer record or a lock, or does not look.)
+  // Comes first and is never skipped. (TiKV stops at a newer record or a lock, or does not look.)
   const own = rollbackOf(row.writes, request.startTs)
   if (own !== undefined) return refused(conflictWith(row.key, request, own, 'self_rolled_back'))
   const isPessimistic = request.forUpdateTs !== undefined && request.forUpdateTs !== 0
@@ -262,8 +254,8 @@ function skipsConstraintCheck(request: PrewriteRequest, action: PessimisticActio
 }
 
 /**
- * A lost pessimistic lock does not matter when nobody wrote the key since the transaction started.
- * TiKV `amend_pessimistic_lock`.
+ * A lost pessimistic lock does not matter when no transaction has written the key since this one started. TiKV
+ * `amend_pessimistic_lock`.
  */
 function checkAmend(row: RowView, request: PrewriteRequest): Outcome<void> {
   const newest = row.writes[0]
@@ -285,7 +277,7 @@ function checkNewerVersion(
       if (write.commitTs > request.startTs) return refused(conflictWith(row.key, request, write, reason))
     }
     if (action !== undefined && write.commitTs > (request.forUpdateTs ?? 0)) {
-      // Rollback records may be written beside a pessimistic lock, and are no conflict.
+      // A rollback may be recorded while a pessimistic lock stands, and is no conflict.
       if (write.type === 'rollback') continue
       return refused(pessimisticLockNotFound(row.key, request.startTs))
     }
@@ -296,7 +288,7 @@ function checkNewerVersion(
   return done(undefined)
 }
 
-/** Checks the assertion in every case (TiKV's strict level). A conflict explains more, and is reported first. */
+/** Checks the assertion in every case (TiKV's strict level). A conflict explains more, so it is reported first. */
 function checkAssertion(
   row: RowView,
   mutation: PrewriteMutation,
@@ -320,7 +312,7 @@ function checkAssertion(
   )
 }
 
-/** A pessimistic transaction has seen the key when it locked it. */
+/** A pessimistic transaction saw the key when it locked it, so its for_update_ts counts. */
 function exists(newest: WriteRecord | undefined, { startTs, forUpdateTs = 0 }: PrewriteRequest): boolean {
   return newest !== undefined && isVisible(newest, Math.max(startTs, forUpdateTs))
 }
@@ -331,8 +323,8 @@ function newestData(writes: readonly WriteRecord[], ts: Timestamp): WriteRecord 
 
 /**
  * Looks for an earlier try of this request. A commit on some keys is this transaction's only when the other keys have its record
- * or lock too. Otherwise another transaction used its start_ts, and taking that commit for the own one would lose the other keys.
- * @returns the commit_ts of the transaction; undefined: it is not committed.
+ * or lock too. Otherwise another transaction used its start_ts, and mistaking that commit for its own would lose the other keys.
+ * @returns the commit_ts of the transaction; undefined when it is not committed.
  */
 function checkBefore(rows: readonly RowView[], request: PrewriteRequest): Outcome<Timestamp | undefined> {
   const { startTs, mutations } = request
@@ -420,7 +412,7 @@ function writeNow(
   return mutations
 }
 
-/** A commit at just one of these overwrites the record, and gets a flag instead. */
+/** start_ts of rollbacks above `startTs`. A commit at exactly one of them overwrites its record, and gets a flag instead. */
 function rollbacksAbove(writes: readonly WriteRecord[], startTs: Timestamp): readonly Timestamp[] {
   if ((writes[0]?.commitTs ?? 0) <= startTs) return NO_TIMESTAMPS
   return writes.flatMap(({ type, commitTs }) => (type === 'rollback' && commitTs > startTs ? [commitTs] : []))

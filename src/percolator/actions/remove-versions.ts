@@ -7,19 +7,19 @@ import { isData, type WriteRecord } from '../write.js'
 
 export interface Removal {
   readonly mutations: readonly Mutation[]
-  /** A change behind each removed version that is far ahead of the clock, for feeds that come there. */
+  /** For feeds that get there: one change behind each removed version that is far ahead of the clock. */
   readonly ahead: readonly RangeChange[]
 }
 
-/** No client may write so far ahead of `ts`, the newest timestamp that was handed out or the clock's. */
+/** True when no client may write so far ahead. @param ts the newest timestamp handed out, or the clock's. */
 export function isFarAhead(writtenTs: Timestamp, ts: Timestamp): boolean {
   return writtenTs > ts + timestampFromMs(WRITE_AHEAD_MS_MAX)
 }
 
 /**
- * Whether a delete_range at `upTo` takes a version: those at or below `upTo`, and those so far ahead of the clock that no client may write
- * there, which nothing else could remove. The others were committed after it, or for later, and stay. A rollback ahead of every timestamp
- * that was handed out holds nobody up, so it need not stay.
+ * True when a delete_range at `upTo` removes the version: if it is at or below `upTo`, or so far ahead of the clock that no
+ * client may write there and nothing else could remove it. Other versions were committed after the call, or for later, and stay.
+ * A rollback above every timestamp that was handed out blocks no transaction, so it may go.
  * @param lastTs the newest timestamp that was handed out.
  */
 export function isTaken({ type, commitTs }: WriteRecord, upTo: Timestamp, lastTs: Timestamp): boolean {
@@ -27,8 +27,9 @@ export function isTaken({ type, commitTs }: WriteRecord, upTo: Timestamp, lastTs
 }
 
 /**
- * What a delete_range at `upTo` takes of one key. Locks stay: the transactions of those that stood when it began are ended, and a later one
- * commits above `upTo`. Only one that is far ahead of the clock goes: nobody else could end it.
+ * Decides the removals of a delete_range at `upTo` on one key. Locks stay: the transactions of those that stood when the call
+ * began are ended, and a later one commits above `upTo`. Only a lock far ahead of the clock is removed, because nothing else
+ * could end it.
  * @param row history of depth `all`. @param values in CF_DEFAULT. @param lastTs see `isTaken`.
  * @see TiKV `delete_range`, which removes everything.
  */

@@ -5,9 +5,10 @@ import { rollback } from './rollback.js'
 
 /**
  * Brings one key to its transaction's known end.
- * @param row history of depth `txn`; see `commit` for one that has the lock and is committed.
- * @param commitTs 0: rolled back. @param keyIsNamed the caller named the key, and did not find its lock by a walk: then a
- *   missing lock is rolled back or refused, as in a rollback or commit of that key.
+ * @param row history of depth `txn`; for a locked key of a committed transaction see `commit`.
+ * @param commitTs 0: rolled back.
+ * @param keyIsNamed the caller named the key instead of finding its lock by a walk. A missing lock is then rolled back or
+ *   refused, as in a rollback or commit of that key.
  * @param isDecided see `CommitKey`.
  * @returns whether a lock was removed. Errors: those of commit and rollback.
  * @see TiKV `commands/resolve_lock.rs`, `commands/resolve_lock_lite.rs`.
@@ -19,7 +20,8 @@ export function resolveLock(
   keyIsNamed: boolean,
   isDecided = false,
 ): Outcome<{ released: boolean }> {
-  if (!keyIsNamed && row.lock?.startTs !== startTs) return done({ released: false }) // Another call has resolved it meanwhile.
+  // Another call has resolved it in the meantime.
+  if (!keyIsNamed && row.lock?.startTs !== startTs) return done({ released: false })
   if (commitTs === 0) return rollback(row, startTs)
   const outcome = commit(row, { startTs, commitTs, isDecided })
   if (!outcome.ok) return outcome

@@ -37,7 +37,7 @@ export function rollbackLock(row: RowView, lock: Lock, collapse: boolean): Mutat
   if (record.kind !== 'none') {
     if (record.kind === 'record' && record.write.type !== 'rollback')
       throw new Error(`key ${printKey(row.key)} holds both a lock and a commit of the transaction at ${lock.startTs}`)
-    return mutations // It was rolled back before, and the lock came from a late request.
+    return mutations // The key was rolled back before, and the lock came from a late request.
   }
   mutations.push(...rollbackMark(row.key, lock.startTs, sameKey(row.key, lock.primary), record.overlapped))
   if (collapse) mutations.push(...collapsePrevious(row, lock.startTs))
@@ -63,8 +63,8 @@ export function rollbackMissingLock(row: RowView, startTs: Timestamp, isProtecte
 }
 
 /**
- * The record that stops a late prewrite. Where another transaction's record already stands at `startTs`, a protected
- * rollback becomes a flag on it, and an unprotected one is left out.
+ * The record that stops a late prewrite. If another transaction's record already stands at `startTs`, a protected rollback
+ * becomes a flag on it, and an unprotected one is left out.
  */
 export function rollbackMark(
   key: Uint8Array,
@@ -86,8 +86,8 @@ export function collapsePrevious(row: RowView, startTs: Timestamp): Mutation[] {
 }
 
 /**
- * Another transaction's async-commit lock may still commit at exactly `startTs` and would overwrite the Rollback
- * record there: the lock remembers it. @see TiKV `mvcc/txn.rs`, `mark_rollback_on_mismatching_lock`.
+ * Another transaction's async-commit lock may still commit at exactly `startTs` and overwrite the Rollback record there, so the
+ * lock remembers it. @see TiKV `mvcc/txn.rs`, `mark_rollback_on_mismatching_lock`.
  */
 export function markOnOtherLock(row: RowView, startTs: Timestamp): Mutation[] {
   const lock = row.lock

@@ -4,8 +4,8 @@ import type { Lock } from '../lock.js'
 import { lockInfo } from '../lock-info.js'
 
 /**
- * The locks of transactions that started at or before `maxTs`, in key order.
- * @param locks in key order, those of the range asked for. @see TiKV `storage/mod.rs`, `scan_lock`.
+ * @param locks of the requested range, in key order. @returns the locks of transactions that started at or before `maxTs`. @see
+ *   TiKV `storage/mod.rs`, `scan_lock`.
  */
 export function scanLock(
   locks: Iterable<{ readonly key: Uint8Array; readonly lock: Lock }>,

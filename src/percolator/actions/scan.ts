@@ -25,7 +25,7 @@ export function locksWithinLimit(
     if (keys >= limit) break
     met.push(lock)
     keys++
-    if (next < pairs.length && order === 0) next++ // The same key, counted once.
+    if (next < pairs.length && order === 0) next++ // Pair and lock are of one key, which counts once.
   }
   return met
 }

@@ -3,7 +3,7 @@ import { done, type Outcome, type RowView, refused } from '../row.js'
 import { txnNotFound } from './check-txn-status.js'
 
 /**
- * Raises the TTL of a primary lock to the advised one, and never lowers it. Raises `minCommitTs` likewise, except under async
+ * Raises the TTL of a primary lock to the advised one, but never lowers it. Raises `minCommitTs` likewise, except under async
  * commit, where the prewrites determine it.
  * @param row no history needed.
  * @returns the lock's TTL in milliseconds. Errors: `txn_not_found`.

@@ -10,9 +10,9 @@ import { blocksRead } from './get.js'
 type Span = Omit<ValidateReadsRequest, keyof ReadSet>
 
 /**
- * Judges another transaction's lock on a key that was read. `free`: it cannot commit up to
- * `commitTs`. `conflict`: it may, and is the older of the two. `wait`: it may, and is the younger; of two transactions
- * that validate each other's writes the younger gives way, so that one of them commits and neither waits for ever.
+ * Decides about another transaction's lock on a key that was read. `free`: it cannot commit up to `commitTs`. `conflict`: it may,
+ * and is the older of the two. `wait`: it may, and is the younger. Of two transactions that validate each other's writes, the
+ * younger gives way, so that one commits and neither waits for ever.
  */
 export function judgeLock(key: Uint8Array, lock: Lock, { startTs, commitTs }: Span): 'free' | 'wait' | 'conflict' {
   if (lock.startTs === startTs || !blocksRead(lock, key, commitTs)) return 'free'
@@ -25,7 +25,7 @@ export function isNewer(write: WriteRecord, { startTs, commitTs }: Span): boolea
 }
 
 /**
- * True when a read at `commitTs` finds the version expired that the transaction has seen.
+ * True when the version that the transaction has seen is expired for a read at `commitTs`.
  * @param seen the Put or Delete that a read at `startTs` sees.
  */
 export function hasExpiredSince(seen: WriteRecord, { startTs, commitTs }: Span): boolean {
@@ -34,7 +34,10 @@ export function hasExpiredSince(seen: WriteRecord, { startTs, commitTs }: Span):
   return !hasExpired(expireTs, startTs) && hasExpired(expireTs, commitTs)
 }
 
-/** @param conflict its `commitTs` is 0 where it is not committed yet. A version from before `startTs` has expired since. */
+/**
+ * @param conflict the newer write; its `commitTs` is 0 while it is not committed. A version from before `startTs` has expired
+ *   since.
+ */
 export function readChanged(
   key: Uint8Array,
   startTs: Timestamp,

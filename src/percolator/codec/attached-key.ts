@@ -1,12 +1,12 @@
 import { RESERVED_PREFIX } from '../../bytes/reserved-keys.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 
-// In browsers too, so without Buffer.
+// Runs in browsers too, so without Buffer.
 const ATTACHED = Uint8Array.from([...RESERVED_PREFIX, ...new TextEncoder().encode('attached/')])
-/** The fence stands behind `ATTACHED`, as 8 bytes big endian, and then the key. */
+/** Layout of a row's key: `ATTACHED`, the fence as 8 bytes big endian, the attached key. */
 const KEY_AT = ATTACHED.length + 8
 
-/** The row by which the end of a lease finds a key that is attached to it. @param fence of the grant. */
+/** Key of the row by which the end of a lease finds an attached key. @param fence of the grant. */
 export function attachedKey(fence: Timestamp, key: Uint8Array): Uint8Array {
   const row = new Uint8Array(KEY_AT + key.length)
   row.set(attachedPrefix(fence))
@@ -14,7 +14,7 @@ export function attachedKey(fence: Timestamp, key: Uint8Array): Uint8Array {
   return row
 }
 
-/** Below the rows of this grant, and above those of earlier ones. */
+/** Lower bound of the rows of this grant. Earlier grants sort below it. */
 export function attachedPrefix(fence: Timestamp): Uint8Array {
   const prefix = new Uint8Array(KEY_AT)
   prefix.set(ATTACHED)
@@ -22,7 +22,7 @@ export function attachedPrefix(fence: Timestamp): Uint8Array {
   return prefix
 }
 
-/** Above the rows of this grant; by default, of all grants. */
+/** Upper bound of the rows of this grant; by default, of all grants. */
 export function attachedEnd(fence: Timestamp = TIMESTAMP_MAX - 1): Uint8Array {
   return attachedPrefix(fence + 1)
 }
@@ -31,12 +31,10 @@ export function isAttachedKey(key: Uint8Array): boolean {
   return key.length >= KEY_AT && ATTACHED.every((byte, i) => key[i] === byte)
 }
 
-/** @param row `isAttachedKey`. */
 export function fenceOfAttached(row: Uint8Array): Timestamp {
   return Number(new DataView(row.buffer, row.byteOffset).getBigUint64(ATTACHED.length))
 }
 
-/** @param row `isAttachedKey`. */
 export function keyOfAttached(row: Uint8Array): Uint8Array {
   return row.subarray(KEY_AT)
 }

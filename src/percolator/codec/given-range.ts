@@ -1,12 +1,12 @@
 import type { GivenRange } from '../given-range.js'
 import { asOptionalBytes } from './record.js'
 
-/** The fields of a range in a record: prefix, start, end. */
+/** `[prefix, start, end]`, as records store a range. */
 export function rangeFields({ prefix, start, end }: GivenRange): readonly (Uint8Array | null)[] {
   return [prefix ?? null, start ?? null, end ?? null]
 }
 
-/** @param record for the error. @throws CorruptRecord */
+/** @param record name of the record in errors. @throws CorruptRecord */
 export function rangeIn([prefix, start, end]: readonly unknown[], record: string): GivenRange {
   const before = asOptionalBytes(prefix, record)
   if (before !== undefined) return { prefix: before }

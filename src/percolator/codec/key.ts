@@ -3,14 +3,17 @@ import type { Timestamp } from '../../timestamp.js'
 
 const GROUP = 8
 const MARKER = 0xff
-/** Marker of the first group of a reserved key. That group is RESERVED_PREFIX, as 8 zeros: so it is below every user's key. */
+/**
+ * Marker of the first group of a reserved key. That group is RESERVED_PREFIX, stored as 8 zeros, which sorts below every user
+ * key.
+ */
 const RESERVED = 0x00
 const TS_BYTES = 8
 
 /** A stored key or record does not decode: the database is damaged, or another program wrote it. */
 export class CorruptRecord extends Error {
   override readonly name = 'CorruptRecord'
-  /** @param withoutKey message without the record's key, for the log and for `/readyz` and `/v1/status`. */
+  /** @param withoutKey the message without the record's key, for the log, `/readyz` and `/v1/status`. */
   constructor(
     message: string,
     readonly withoutKey = message,
@@ -20,7 +23,7 @@ export class CorruptRecord extends Error {
   }
 }
 
-/** Length of the memcomparable encoding of a key of `keyBytes` bytes. */
+/** Length in bytes of the encoding of a key of `keyBytes` bytes. */
 export function encodedKeyBytes(keyBytes: number): number {
   return (Math.floor(keyBytes / GROUP) + 1) * (GROUP + 1)
 }
@@ -47,7 +50,7 @@ function encodeInOrder(prefix: number, key: Uint8Array, tail: number): Buffer {
   return out
 }
 
-/** Keys of the server's own rows come before those of users, so no range of users' keys has one in it. */
+/** Reserved keys sort before those of users, so that no range of user keys contains one. */
 function encodeInto(prefix: number, key: Uint8Array, tail: number): Buffer {
   const out = encodeInOrder(prefix, key, tail)
   if (isReserved(key)) out.fill(RESERVED, 1, 1 + GROUP + 1)
@@ -59,7 +62,7 @@ export function encodeKey(prefix: number, key: Uint8Array): Buffer {
   return encodeInto(prefix, key, 0)
 }
 
-/** A bound of a range of users' keys. It may be any bytes, and then users have no key there. */
+/** Encodes a bound of a range of user keys, which may be any bytes. */
 export function encodeBound(prefix: number, key: Uint8Array): Buffer {
   return encodeInOrder(prefix, key, 0)
 }
@@ -84,7 +87,7 @@ function writeDesc(out: Buffer, ts: Timestamp, at: number): void {
   out.writeUInt32BE(~(ts % 2 ** 32) >>> 0, at + 4)
 }
 
-/** Bytes of `encoded` that hold the prefix and the encoded key, found by the last group's marker. */
+/** @returns the bytes of `encoded` that hold the prefix and the encoded key, found by the last group's marker. */
 function keyEnd(encoded: Uint8Array): number {
   const first = isOfServer(encoded) ? 1 + GROUP + 1 + GROUP : 1 + GROUP
   for (let at = first; at < encoded.length; at += GROUP + 1) if (encoded[at] !== MARKER) return at + 1
@@ -105,7 +108,7 @@ export function decodeKey(encoded: Uint8Array): Buffer {
   return key
 }
 
-/** Whether the encoded key is that of a row of the server itself. */
+/** True for the encoding of a reserved key. */
 export function isOfServer(encoded: Uint8Array): boolean {
   return encoded[1 + GROUP] === RESERVED
 }

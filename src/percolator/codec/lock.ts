@@ -2,13 +2,13 @@ import type { LockType } from '../../errors/lock-info.js'
 import type { Lock } from '../lock.js'
 import { asBytes, asInteger, asList, asOneOf, asOptionalBytes, packRecord, unpackRecord } from './record.js'
 
-/** The position of a name is its number on disk. */
+/** The index of a name is its number on disk. */
 const TYPES: readonly LockType[] = ['put', 'delete', 'lock', 'pessimistic']
 const LOCK = 'lock'
 
 /**
- * [type, primary, start_ts, ttl_ms, short_value | nil, for_update_ts, txn_size, min_commit_ts, use_async_commit,
- * secondaries, rollback_ts], then expire_ts and lease_fence, up to the last one that is not 0
+ * [type, primary, start_ts, ttl_ms, short_value | nil, for_update_ts, txn_size, min_commit_ts, use_async_commit, secondaries,
+ * rollback_ts], then expire_ts and lease_fence, up to the last one that is not 0.
  */
 export function encodeLock(lock: Lock): Buffer {
   const fields = [

@@ -1,12 +1,12 @@
 import { afterPrefix } from '../../bytes/key-range.js'
 import { reservedKey } from './reserved-key.js'
 
-/** Of the rows of all outcomes of Idempotency-Keys, and of nothing else. */
+/** Prefix of the rows that hold outcomes of Idempotency-Keys. */
 export const OUTCOMES: Uint8Array = reservedKey(Buffer.from('outcome/'))
 
 const END = afterPrefix(OUTCOMES) as Uint8Array
 
-/** The row of an outcome. @param name the Idempotency-Key, with its caller. */
+/** @param name the Idempotency-Key, with its caller. */
 export function outcomeKey(name: Uint8Array): Buffer {
   return Buffer.concat([OUTCOMES, name])
 }

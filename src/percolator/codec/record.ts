@@ -8,7 +8,10 @@ export function packRecord(fields: readonly unknown[]): Buffer {
   return packr.pack(fields)
 }
 
-/** @throws CorruptRecord when the bytes are no MessagePack array of at least `fieldsMin` fields. */
+/**
+ * @param what names the record in errors. @throws CorruptRecord when the bytes are no MessagePack array of at least `fieldsMin`
+ *   fields.
+ */
 export function unpackRecord(bytes: Uint8Array, what: string, fieldsMin: number): readonly unknown[] {
   let fields: unknown
   try {

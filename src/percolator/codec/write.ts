@@ -2,7 +2,7 @@ import type { Timestamp } from '../../timestamp.js'
 import type { WriteRecord, WriteType } from '../write.js'
 import { asInteger, asOneOf, asOptionalBytes, packRecord, unpackRecord } from './record.js'
 
-/** The position of a name is its number on disk. */
+/** The index of a name is its number on disk. */
 const TYPES: readonly WriteType[] = ['put', 'delete', 'rollback', 'lock']
 const WRITE = 'write'
 const PROTECTED = 1
@@ -17,7 +17,6 @@ export function encodeWrite(write: WriteRecord): Buffer {
   return packRecord(expireTs === 0 ? [type, startTs, shortValue, flags] : [type, startTs, shortValue, flags, expireTs])
 }
 
-/** @param commitTs from the record's key. */
 export function decodeWrite(bytes: Uint8Array, commitTs: Timestamp): WriteRecord {
   const fields = unpackRecord(bytes, WRITE, 4)
   const flags = asInteger(fields[3], WRITE)
