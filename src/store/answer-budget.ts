@@ -5,7 +5,7 @@ import type { Limits } from '../limits.js'
 
 type AnswerLimits = Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>
 
-/** How often a stream that waits looks for room that others have given back. */
+/** How often a waiting stream looks for room that others have given back. */
 export const CROWDED_MS = 50
 
 interface Count {
@@ -25,27 +25,24 @@ export class AnswerBudget {
     this.#limits = limits
   }
 
-  /** Bytes of all answers that clients have not received yet. */
   get heldBytes(): number {
     return this.#count.heldBytes
   }
 
-  /** Half of the room is taken. Streams wait then, and leave the rest to requests. */
+  /** Half of the room is taken. Streams then wait and leave the rest to requests. */
   get isCrowded(): boolean {
     return this.heldBytes >= this.#limits.answersBytesMax / 2
   }
 
-  /** Whether the answers of this caller leave room for another one. */
   hasRoomFor(caller: string | undefined): boolean {
     return this.#count.shares.hasRoom(caller, this.#limits.answersBytesMax)
   }
 
-  /** @param caller whose answer it is, where that is known. */
   lease(caller?: string): AnswerLease {
     return new AnswerLease(this.#limits, this.#count, caller)
   }
 
-  /** Call this before a read of unknown size. @throws KvError `overloaded` */
+  /** Call before a read of unknown size. @throws KvError `overloaded` */
   requireRoom(): void {
     if (this.heldBytes >= this.#limits.answersBytesMax) throw noRoom()
   }
@@ -66,9 +63,7 @@ export class AnswerLease {
     this.#caller = caller
   }
 
-  /**
-   * Adds bytes that a read returned. @throws KvError `payload_too_large`; `overloaded` when other answers use the room.
-   */
+  /** Adds bytes that a read returned. @throws KvError `payload_too_large`; `overloaded` when other answers use the room. */
   grow(bytes: number): void {
     const { answerBytesMax, answersBytesMax } = this.#limits
     const { shares } = this.#count
@@ -96,7 +91,7 @@ export class AnswerLease {
   }
 }
 
-/** Refuses an answer that is not there yet, or that its request does not need to be told. */
+/** For an answer that does not exist yet, or that its request does not need. */
 export function noRoom(): KvError<'overloaded'> {
   return new KvError('overloaded', 'answers that are being read or sent take too much memory', {})
 }

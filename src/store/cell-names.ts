@@ -3,11 +3,10 @@ import type { Timestamp } from '../timestamp.js'
 import { ID_BYTES, idIn, idText } from './id-text.js'
 import type { SystemName } from './system-records.js'
 
-/** The three records of a cell. */
 export type CellKind = 'notify' | 'ack' | 'failure'
 export const CELL_KINDS: readonly CellKind[] = ['notify', 'ack', 'failure']
 
-/** `KIND/`, the id of the observer as 8 bytes big endian, and the key: so the cells of an observer are in order of their keys. */
+/** `KIND/`, the observer's id as 8 bytes big endian, and the key, so that an observer's cells sort by key. */
 export function cellName(kind: CellKind, id: Timestamp, key: Uint8Array): SystemName {
   return `${cellPrefix(kind, id)}${keyText(key)}`
 }
@@ -16,12 +15,11 @@ export function cellPrefix(kind: CellKind, id: Timestamp): SystemName {
   return `${kind}/${idText(id)}`
 }
 
-/** The prefix of the next id, which is above all names of this one. */
+/** Upper bound of the names of this id. */
 export function cellEnd(kind: CellKind, id: Timestamp): SystemName {
   return cellPrefix(kind, id + 1)
 }
 
-/** @returns the key of a cell's record. */
 export function keyOfCell(kind: CellKind, name: SystemName): Buffer {
   return Buffer.from(name.slice(kind.length + 1 + ID_BYTES), 'latin1')
 }

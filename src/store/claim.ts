@@ -1,10 +1,10 @@
 /**
- * The keys of a one-shot transaction, as `keyText`, and names of system records, as `claimOf`. Each text must appear
- * once in the two lists together.
+ * Keys of a one-shot transaction, as `keyText`, and system records, as `claimOf`. Each text must appear once in the two lists
+ * together.
  */
 export interface Claim {
   readonly written: readonly string[]
-  /** Keys that are only read. Other transactions may read them at the same time. */
+  /** Read only. Other transactions may read them at the same time. */
   readonly read: readonly string[]
   /** Only one body with `isAlone` runs at a time. For serializable transactions that read ranges. */
   readonly isAlone: boolean
@@ -13,7 +13,7 @@ export interface Claim {
 /** Not a key: keys have no character above U+00FF. */
 const ALONE_LATCH = '\u0100'
 
-/** The latches that a claim takes for itself alone; those of `read` are shared. */
+/** The latches that a claim takes exclusively; those of `read` are shared. */
 export function exclusiveLatches({ written, isAlone }: Claim): readonly string[] {
   return isAlone ? [...written, ALONE_LATCH] : written
 }

@@ -12,26 +12,24 @@ export function consumerWrite(consumer: Consumer): SystemWrite {
   return { name: nameOfConsumer(consumer.name), value: encodeConsumer(consumer) }
 }
 
-/** Must not throw. */
+/** Calls must not throw. */
 export interface ConsumerListener {
-  /** A transaction has moved the position. It is on disk, and the name of the record is held. */
+  /** A transaction has moved the position. The record is on disk, and its latch is still held. */
   moved(consumer: Consumer): void
-  /** The database was opened again after a failed write: only the disk knows where the positions are. */
+  /** The database was opened again after a failed write: only the disk has the positions. */
   reloaded(): void
 }
 
-/**
- * Moves of consumers by transactions. A consumer is a system record, and whoever changes it holds its name.
- */
+/** Moves of consumers by transactions. A consumer is a system record, changed only under its latch. */
 export class ConsumerMoves {
   #listener: ConsumerListener | undefined
 
-  /** There is one listener at most. */
+  /** At most one listener. */
   listen(listener: ConsumerListener): void {
     this.#listener = listener
   }
 
-  /** To be called when the records are on disk, before their names are released. */
+  /** Call when the records are on disk, before their latches are released. */
   tell(consumers: readonly Consumer[]): void {
     for (const consumer of consumers) this.#listener?.moved(consumer)
   }

@@ -4,34 +4,33 @@ import { type FailedLeaseCheck, leaseLost } from '../leases/rules/lease.js'
 import type { LeaseRider } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** Knows which leases are held. */
 export interface LeaseHolders {
   /**
-   * The fence in force of each lease; 0: it is free. Where one process grants leases, the answer is that of this turn of the event loop. Else
-   * they are read after the call, and the answer is that of `ts`.
-   * @param ts the oracle has handed it out before the call. Default: one that it hands out now.
+   * Fences in force; 0: the lease is free. If one process grants leases, the answer is that of this turn of the event loop.
+   * Otherwise the records are read after the call, and the answer is that of `ts`.
+   * @param ts handed out by the oracle before the call. Default: a new one.
    */
   fencesAt(names: readonly string[], ts?: Timestamp): Awaitable<readonly Timestamp[]>
-  /** From now on the end of this grant looks for keys. If it is over, whatever attaches them is refused when it commits. */
+  /** From now on the end of this grant looks for keys. If the grant is over, the commit that attaches keys to it is refused. */
   attaches(rider: LeaseRider): Promise<void>
 }
 
-/** The leases by which transactions are judged. The store keeps none itself: it asks whoever grants them. */
+/** Decides whether a transaction's leases are held. Asks whoever grants leases, and stores nothing. */
 export class HeldLeases {
   #holders: LeaseHolders = { fencesAt: (names) => names.map(() => 0), attaches: async () => {} }
 
-  /** There is one listener at most. Without one every lease is free. */
+  /** At most one listener. Without one every lease is free. */
   listen(holders: LeaseHolders): void {
     this.#holders = holders
   }
 
   /**
-   * The checks that do not hold for a transaction which commits at `ts`. In a store that commits in one phase they are judged in this turn of
-   * the event loop, which has to be the one that fixes the commit_ts.
-   *
-   * Where other servers grant leases, the records are read after `ts` was handed out. So a commit under a fence is below every later
-   * fence. If the lease was seen to be held by a record that somebody replaced after the read, then whoever is granted it next either reads
-   * after that, and asks for its fence later still; or replaces the very record that was read here, with a fence that is not below its end.
+   * The lease checks that fail for a transaction which commits at `ts`. A store that commits in one phase must fix the commit_ts
+   * in the same turn of the event loop.
+   * If other servers grant leases, the records are read after `ts` was handed out, so a commit under a fence is below every later
+   * fence. Suppose the read showed a lease as held, by a record that is replaced after the read. The server that grants the lease
+   * next either reads after the replacement, and asks for its fence later still. Or it replaces the very record that was read
+   * here, with a fence that is not below that record's end.
    * @param ts commit_ts, from the oracle. Default: now, for a transaction that writes nothing.
    */
   lost(riders: readonly LeaseRider[], ts?: Timestamp): Awaitable<readonly FailedLeaseCheck[]> {
@@ -49,7 +48,6 @@ export class HeldLeases {
     if (lost.length > 0) throw leaseLost(lost)
   }
 
-  /** See `LeaseHolders.attaches`. */
   attaches(rider: LeaseRider): Promise<void> {
     return this.#holders.attaches(rider)
   }

@@ -6,31 +6,31 @@ import type { CellPage } from './marked-cells.js'
 import type { Pace } from './pace.js'
 
 /**
- * The cells of observers in a store that several servers share. No server sees all commits, so nobody keeps account of what is
- * dirty: a cell is dirty when its row has a change above its acknowledgement. Hints say where to look.
+ * The cells of observers in a store that several servers share. No server sees all commits, so nobody counts what is dirty: a
+ * cell is dirty when its row has a change above its acknowledgement. Hints say where to look.
  */
 export interface HintedCells {
   readonly isShared: true
   /**
-   * Whoever registers an observer writes its record, takes a timestamp, and lets `sinceTs` be so much above it: by then every server
-   * that commits knows the observer.
+   * A registration writes the observer's record, takes a timestamp, and sets `sinceTs` this many milliseconds above it. By then
+   * every server that commits knows the observer.
    */
   readonly registeringMs: number
-  /** Must be called before anything is committed. @param load reads the registrations. */
+  /** Call before the first commit. @param load reads the registrations. */
   follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void>
-  /** Fulfilled when registrations that were written before the call are known. @throws KvError `storage_unavailable` */
+  /** Fulfilled when all registrations written before the call are known. @throws KvError `storage_unavailable` */
   refresh(): Promise<void>
-  /** @param listener told of cells for which this process has committed a change. Must not throw. */
+  /** @param listener gets the observer id of each cell for which this process commits a change. Must not throw. */
   listen(listener: (id: Timestamp) => void): void
 
   /** Hinted cells, ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
   hinted(id: Timestamp, page: CellPage): Promise<FoundCell[]>
-  /** The same for failures. */
+  /** Ascending, as in `hinted`. */
   failures(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly failure: Failure }[]>
-  /** `cells[i]` is that of `keys[i]`. @param ts see `HintedCell.seen`. @throws KvError `storage_unavailable` */
+  /** Returns `cells[i]` for `keys[i]`. @param ts see `HintedCell.seen`. @throws KvError `storage_unavailable` */
   look(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<HintedCell[]>
 
-  /** Replaces the claim that was read. @returns the claim as it stands; undefined: somebody else was faster. */
+  /** Replaces the claim that was read. @returns the claim now in force; undefined when another server was faster. */
   claim(
     id: Timestamp,
     cell: Pick<FoundCell, 'key' | 'claim'>,
@@ -38,23 +38,23 @@ export interface HintedCells {
   ): Promise<StoredClaim | 'free' | undefined>
   /**
    * Removes the hint and the claim, if the hint is still the one that was read.
-   * @param hinted as it was read before the look at the cell, which was still then.
+   * @param hinted as read before the look at the cell, which was quiet then.
    */
   forget(id: Timestamp, hinted: FoundCell): Promise<void>
   /** Hints at a cell without a change. */
   hint(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void>
-  /** Replaces the failure that was read, or removes it. @returns false when somebody else was faster. */
+  /** Replaces or removes the failure that was read. @returns false when another server was faster. */
   replaceFailure(
     id: Timestamp,
     cell: Pick<HintedCell, 'key' | 'failure'>,
     failure: Failure | undefined,
   ): Promise<boolean>
-  /** Removes notifications that are covered. */
+  /** Removes notifications that an acknowledgement covers. */
   removeNotified(keys: readonly Uint8Array[]): Promise<void>
 
-  /** Hints at `key` from the timestamp on. */
+  /** Hints at `key` once the timestamp is reached. */
   hintAt(id: Timestamp, key: Uint8Array, ts: Timestamp): Promise<void>
-  /** Turns what `hintAt` has left for timestamps up to `ts` into hints. @returns how many. */
+  /** Turns what `hintAt` left for timestamps up to `ts` into hints. @returns their number. */
   hintDue(id: Timestamp, ts: Timestamp): Promise<number>
 
   /** Removes rows of observers that are not registered, in steps. @throws KvError `storage_unavailable` */

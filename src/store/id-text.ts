@@ -5,7 +5,7 @@ export const ID_BYTES = 8
 let lastId = -1
 let lastText = ''
 
-/** A timestamp that names something, as 8 bytes big endian: names of system records are in its order. */
+/** 8 bytes big endian, so that names of system records sort by id. */
 export function idText(id: Timestamp): string {
   if (id === lastId) return lastText // A transaction makes many names of few ids.
   const bytes = Buffer.alloc(ID_BYTES)
@@ -15,7 +15,7 @@ export function idText(id: Timestamp): string {
   return lastText
 }
 
-/** Inverse of `idText`, of the characters from `at` on. @returns undefined when they are too few. */
+/** Reads an `idText` at `at`. @returns undefined when too few characters are left. */
 export function idIn(name: string, at: number): Timestamp | undefined {
   const bytes = Buffer.from(name.slice(at, at + ID_BYTES), 'latin1')
   return bytes.length === ID_BYTES ? Number(bytes.readBigUInt64BE()) : undefined

@@ -4,7 +4,7 @@ import type { Histogram } from '../meters/histogram.js'
 
 /** A request that holds the latches of its keys, or waits for some of them. */
 interface Holder {
-  /** Number of its keys whose latch is held by other requests. */
+  /** Number of its keys whose latch other requests hold. */
   waitingFor: number
   start: (() => void) | undefined
 }
@@ -30,13 +30,13 @@ export class Latches {
   readonly #queues = new Map<string, Queue>()
   readonly #waits: Histogram | undefined
 
-  /** @param waits counts the seconds of waits. */
+  /** @param waits observes the seconds of each wait. */
   constructor(waits?: Histogram) {
     this.#waits = waits
   }
 
   /**
-   * Runs `body` while no other request holds any of the keys. Keeps the latches until the promise of `body` settles.
+   * Runs `body` while no other request holds any of the keys, until its promise settles.
    * @param keys no duplicates. A nested hold of one of them would wait for itself for ever.
    * @param shared further keys, no duplicates, whose latches other requests may share with this one.
    */
@@ -60,8 +60,8 @@ export class Latches {
   }
 
   /**
-   * Takes the latches in this turn of the event loop if none of them has to be waited for. The caller must `release` them.
-   * @returns false, with none of them taken, when another request holds one of them or waits for it.
+   * Takes the latches in this turn of the event loop if none of them is held. The caller must `release` them.
+   * @returns false, with no latch taken, when another request holds one of them or waits for it.
    */
   take(keys: readonly string[], shared: readonly string[] = NO_KEYS): boolean {
     for (const key of keys) if (this.#queues.has(key)) return false

@@ -21,8 +21,8 @@ export class LockAges {
   }
 
   /**
-   * Must be called before `seen`: a jump that is noticed between `seen` and `kept` would be subtracted without having been
-   * added. Readers of a lock also ask for the time next, which would notice the jump.
+   * Call before `seen`: a jump noticed between `seen` and `kept` would be subtracted without having been added. Readers of a lock
+   * also ask for the time next, which would notice the jump.
    */
   noticeJumps(): void {
     this.#clock.now()

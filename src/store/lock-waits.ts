@@ -10,14 +10,14 @@ import { deadlock, waitCircle } from './wait-circle.js'
 /** TiKV's default of `pessimistic-txn.wake-up-delay-duration`. */
 const WAKE_UP_DELAY_MS = 20
 
-/** Bytes of the keys of edges that are shown: they are made and answered in one turn of the event loop. */
+/** Limit on the bytes of keys in `edges`, which are made and answered in one turn of the event loop. */
 export const EDGE_BYTES_MAX = 256 * 1024
 
-/** The right to try for a key. Only one waiter per key has it. Its owner must end it in a `finally`. */
+/** The right to try for a key. One waiter per key has it, and must end it in a `finally`. */
 export interface Turn {
   /**
-   * Ends the turn, whether or not the lock was taken. Idempotent. Must be called before waiting again, for this key or
-   * another one: until then no other waiter is woken for the key.
+   * Ends the turn, whether or not the lock was taken. Idempotent. Call before waiting again, for this key or another one: until
+   * then no other waiter is woken for the key.
    */
   done(): void
 }
@@ -40,15 +40,15 @@ interface Waiter {
 }
 
 /**
- * The waiters of one key. While there are waiters, the key has a holder, or a claimant is trying, or a timer is
- * running. The end of each of the three wakes the next waiter, so no waiter is forgotten.
+ * The waiters of one key. While there are waiters, the key has a holder, or a claimant is trying, or a timer is running. The end
+ * of each of the three wakes the next waiter, so no waiter is forgotten.
  */
 interface Queue {
   readonly key: Uint8Array
   readonly text: string
   /** Ordered by start_ts, then by arrival. */
   readonly waiters: Waiter[]
-  /** The waiter that was woken and has not ended its turn. It is no longer in `waiters`. */
+  /** The waiter that was woken and has not ended its turn. It has left `waiters`. */
   claimant: Waiter | undefined
   timer: NodeJS.Timeout | undefined
 }
@@ -69,7 +69,7 @@ export class LockWaits {
   readonly #wakeUpDelayMs: number
   readonly #waited: Histogram | undefined
   readonly #queues = new Map<string, Queue>()
-  /** Waits of each transaction. There is one, unless the transaction sends requests concurrently. */
+  /** Waits by transaction; more than one only if it sends requests concurrently. */
   readonly #waits = new Map<Timestamp, Set<Waiter>>()
   #size = 0
   #arrivals = 0
@@ -77,7 +77,7 @@ export class LockWaits {
 
   /**
    * @param holderOf returns the start_ts of the present lock on a key.
-   * @param options `waited` counts the seconds of waits.
+   * @param options `waited` observes the seconds of each wait.
    */
   constructor(
     holderOf: (key: Uint8Array) => Timestamp | undefined,
@@ -93,7 +93,7 @@ export class LockWaits {
     return this.#size
   }
 
-  /** True when there are no waiters, no open turns and no timers. */
+  /** True without waiters, open turns and timers. */
   get isIdle(): boolean {
     return this.#queues.size === 0 && this.#waits.size === 0
   }
@@ -104,13 +104,12 @@ export class LockWaits {
   }
 
   /**
-   * Waits for `key`. The lowest start_ts is served first, and requests of one transaction in order of arrival. The
-   * request is in the queue before this returns, so a caller that holds the key's latch misses no release.
-   * @returns a turn, which the caller must end; undefined when `timeoutMs` is over. Rejects with the signal's reason,
-   *   with `deadlock` as described at `acquired`, or with the error of `close`. Neither the timeout nor the signal
-   *   revokes a turn that was granted.
-   * @throws KvError `deadlock`, synchronously, when the wait would close a cycle; the wait does not begin. `lockTs` is
-   *   the holder of `key`, `lockKey` is `key`, and `waitChain` is the circle as `waitCircle` finds it.
+   * Waits for `key`. The lowest start_ts is served first, and requests of one transaction in order of arrival. The request is in
+   * the queue before this returns, so a caller that holds the key's latch misses no release.
+   * @returns a turn, which the caller must end; undefined after `timeoutMs`. Rejects with the signal's reason, with `deadlock` as
+   *   described at `acquired`, or with the error of `close`. Neither the timeout nor the signal revokes a turn that was granted.
+   * @throws KvError `deadlock`, synchronously, when the wait would close a cycle; the wait does not begin. `lockTs` is the holder
+   *   of `key`, `lockKey` is `key`, and `waitChain` is the circle that `waitCircle` finds.
    */
   enqueue(key: Uint8Array, startTs: Timestamp, { timeoutMs, signal }: LockWaitOptions): Promise<Turn | undefined> {
     if (this.#closedWith !== undefined) return Promise.reject(this.#closedWith)
@@ -134,8 +133,8 @@ export class LockWaits {
   }
 
   /**
-   * Must be called when the lock on `key` is gone. Wakes the first waiter, unless a woken one is still trying. An
-   * unnecessary call costs one failed try; without a necessary call the waiters run into their timeouts.
+   * Call when the lock on `key` is gone. Wakes the first waiter, unless a woken one is still trying. A needless call costs one
+   * failed try; without a necessary call the waiters run into their timeouts.
    */
   released(key: Uint8Array): void {
     const queue = this.#queueOf(key)
@@ -143,8 +142,8 @@ export class LockWaits {
   }
 
   /**
-   * Must be called when `startTs` has taken a lock of any kind, after `holderOf` reports it. If other requests of this
-   * transaction wait for other keys, the waiters for this lock may now close cycles. Such waits end with `deadlock`.
+   * Call when `startTs` has taken a lock of any kind, after `holderOf` reports it. If other requests of this transaction wait for
+   * other keys, the waiters for this lock may now close cycles. Such waits end with `deadlock`.
    */
   acquired(startTs: Timestamp): void {
     const waits = this.#waits.get(startTs)
@@ -156,8 +155,8 @@ export class LockWaits {
   }
 
   /**
-   * Who waits for whom now: at most `limit` edges, and fewer where their keys are long. A waiter for a key that nobody holds is
-   * about to be woken, and has no edge.
+   * The present wait-for edges: at most `limit`, and fewer when their keys are long. A waiter for a free key is about to be
+   * woken, and has no edge.
    */
   edges(limit: number): WaitForEntry[] {
     const edges: WaitForEntry[] = []
@@ -239,8 +238,8 @@ export class LockWaits {
   }
 
   /**
-   * Wakes the first waiter of a free key after a delay, unless the key is locked by then. A waiter whose try failed
-   * will probably come back with a higher for_update_ts. Waking all others at once would make all of them conflict.
+   * Wakes the first waiter of a free key after a delay, unless the key is locked by then. A waiter whose try failed will probably
+   * come back with a higher for_update_ts. Waking all others at once would make all of them conflict.
    */
   #wakeLater(queue: Queue): void {
     if (queue.waiters.length === 0 || queue.claimant !== undefined || queue.timer !== undefined) return
@@ -263,7 +262,7 @@ export class LockWaits {
     if (queue.claimant === undefined) this.#queues.delete(queue.text)
   }
 
-  /** What a wait of `startTs` for `key` is refused with. */
+  /** The error of a wait that would close a cycle. */
   #deadlock(key: Uint8Array, startTs: Timestamp): KvError<'deadlock'> | undefined {
     const waitForTxn = this.#holderOf(key)
     if (waitForTxn === undefined) return undefined

@@ -4,33 +4,33 @@ import type { Timestamp } from '../timestamp.js'
 import type { Pace } from './pace.js'
 import type { SystemWrite } from './system-records.js'
 
-/** Where a walk over the records of one observer goes on: after this key. */
+/** A page of the records of one observer, after this key. */
 export interface CellPage {
   readonly after: Uint8Array | undefined
   readonly limit: number
 }
 
 /**
- * The cells of observers in a store that one process has to itself. A cell belongs to the row of its key: every change of it is made under
+ * The cells of observers in a store that one process has to itself. A cell belongs to the row of its key: it changes only under
  * the latch of the key, as the paper's columns belong to one row.
  */
 export interface MarkedCells {
   readonly isShared: false
-  /** Cells as they stand on disk, without latches. `cells[i]` is that of `keys[i]`. @throws KvError `storage_unavailable` */
+  /** Cells as on disk, without latches: `cells[i]` for `keys[i]`. @throws KvError `storage_unavailable` */
   read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]>
-  /** Keys with an entry, ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
+  /** Ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
   entries(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly entry: Entry }[]>
-  /** The same for failures. */
+  /** As `entries`. */
   failures(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly failure: Failure }[]>
-  /** The same for acknowledgements. */
+  /** As `entries`. */
   acks(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly ack: Ack }[]>
 
   /**
    * Changes cells outside of transactions, under the latches of their rows, in one atomic batch.
    * @param keys no duplicates.
-   * @param decide runs in one turn with the reading of the cells. Its `ts` is fresh: above the commit_ts of every change that
-   *   a reader could have seen. An entry that it puts keeps the higher changeTs of a present one. May throw.
-   * @returns the value of the decision, once it is on disk; the listener has been told before.
+   * @param decide runs in one turn with the read of the cells. Its `ts` is fresh: above the commit_ts of every change that a
+   *   reader could have seen. An entry that it puts keeps the higher changeTs of a present one. May throw.
+   * @returns the value of the decision, once it is on disk and the listener knows.
    */
   change<T>(
     id: Timestamp,
@@ -39,39 +39,37 @@ export interface MarkedCells {
   ): Promise<T>
 
   /**
-   * Marks the cells of all observers whose keys have expired, but for those that are covered already. May be called again with the
-   * same expiries.
+   * Marks the cells of all observers whose keys have expired, except covered ones. May be repeated with the same expiries.
    * @param expiries at or below a timestamp at which nothing commits any more.
    * @param beside written in the batch of the last mark.
    * @throws KvError `storage_unavailable`
    */
   markExpired(expiries: readonly ExpiryChange[], beside: readonly SystemWrite[]): Promise<void>
 
-  /** Removes records of observers that are not registered, in steps. They have no bound. @throws KvError `storage_unavailable` */
+  /** Removes records of observers that are not registered, however many, in steps. @throws KvError `storage_unavailable` */
   sweep(pace?: Pace): Promise<void>
 }
 
 export interface CellDecision<T> {
   readonly value: T
   readonly changes: readonly CellChange[]
-  /** Written in the same batch. */
   readonly beside?: readonly SystemWrite[] | undefined
 }
 
 /**
- * Told of every change of an entry once its batch is on disk, while the latch of its row is held. So whoever holds the latch knows that
- * the listener knows what stands on disk, except while a failed write is in doubt. Must not throw.
+ * Receives every change of an entry once its batch is on disk, while the latch of its row is held. So a holder of the latch may
+ * rely on the listener to know what is on disk, except while a failed write is in doubt. Calls must not throw.
  */
 export interface CellListener {
-  /** Asked in the turn that decides about an acknowledgement. */
+  /** Called in the turn that decides about an acknowledgement. */
   handedOut(key: Uint8Array): HandedOut
   /** An entry was put, or replaced by a newer mark. */
   marked(key: Uint8Array, entry: Entry): void
-  /** A parked cell has this entry again, and its failure is gone. */
+  /** A parked cell has this entry again, without its failure. */
   retried(key: Uint8Array, entry: Entry): void
   /** A parked cell is clean. */
   skipped(key: Uint8Array): void
-  /** A mark was too deep, or a run has failed too often: the cell has this failure and no entry. */
+  /** A mark was too deep, or runs failed too often: the cell has this failure and no entry. */
   parkedNow(key: Uint8Array, failure: Failure): void
   /** A run committed. The failure is gone. @param entry what is still uncovered. */
   acknowledged(key: Uint8Array, entry: Entry | undefined): void
@@ -82,11 +80,11 @@ export interface CellListener {
 export interface HandedOut {
   /** The highest fence under which this process handed the cell out; 0: none that matters. */
   readonly fence: Timestamp
-  /** Whether the cell has a failure record. True where that is unknown. */
+  /** The cell has a failure record, or may have one. */
   readonly hasFailure: boolean
   /**
-   * The entry as it stands on disk, while the claim under `fence` stands. No run has committed since then, because that would have
-   * ended the claim. So an acknowledgement under this fence need not read the cell.
+   * The entry on disk, while the claim under `fence` is in force. No run has committed since, because that would have ended the
+   * claim, so an acknowledgement under this fence need not read the cell.
    */
   readonly entry?: Entry | undefined
 }

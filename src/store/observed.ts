@@ -24,30 +24,30 @@ export interface CellEffect {
   readonly acknowledged?: { readonly entry: Entry | undefined }
 }
 
-/** The effects of a transaction's riders, which decide about its marks too. */
+/** The decided effects of a transaction's riders. They also decide about its marks. */
 export interface Ridden {
   readonly effects: readonly CellEffect[]
   readonly notified?: { readonly cells: readonly AskedNotification[]; readonly commitTs: Timestamp } | undefined
-  /** Depth of the marks of this transaction. Default: 0. */
+  /** Depth of the transaction's marks. Default: 0. */
   readonly depth?: number | undefined
-  /** Names of the entries that it acknowledges: its own writes do not mark these cells. */
+  /** Names of the acknowledged entries: the transaction's own writes do not mark these cells. */
   readonly acknowledged?: ReadonlySet<string> | undefined
-  /** As the transaction leaves them. */
+  /** In the state that the transaction leaves. */
   readonly consumers?: readonly Consumer[] | undefined
 }
 
 export interface MarkContext {
   readonly ridden: Ridden | undefined
-  /** The mutations are those of a transaction that can still be refused. */
+  /** The mutations belong to a transaction that can still be refused. */
   readonly isOnePc: boolean
   /**
-   * Reads the entry that stands, under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of
-   * every entry, which saves the read.
+   * Reads the present entry under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of every
+   * entry, which saves the read.
    */
   readonly present: ((id: Timestamp, key: Uint8Array) => Entry | undefined) | undefined
 }
 
-/** The registered observers of a store: decides which commits mark which cells, and tells the listener. */
+/** The registered observers of a store. Decides which commits mark which cells, and notifies the listeners. */
 export class Observed {
   readonly #index = new RangeIndex<Observer>()
   readonly #byId = new Map<Timestamp, Observer>()
@@ -74,7 +74,6 @@ export class Observed {
     if (this.#byName.get(observer.name) === observer) this.#byName.delete(observer.name)
   }
 
-  /** @returns undefined when no observer of this name is registered. */
   named(name: string): Observer | undefined {
     return this.#byName.get(name)
   }
@@ -86,12 +85,12 @@ export class Observed {
     return observer
   }
 
-  /** Those of the ranges that contain the key. Nobody observes the rows of the server. */
+  /** Reserved rows have no observers. */
   at(key: Uint8Array): readonly Observer[] {
     return isReserved(key) ? NOBODY : this.#index.at(keyText(key))
   }
 
-  /** The lowest id; undefined: none is registered. */
+  /** The lowest id of a registered observer. */
   get oldest(): Timestamp | undefined {
     let oldest: Timestamp | undefined
     for (const id of this.#byId.keys()) if (oldest === undefined || id < oldest) oldest = id
@@ -102,7 +101,10 @@ export class Observed {
     return this.#byId.get(id)
   }
 
-  /** @param listener told when the database was opened again after a failed write: only the disk knows which entries stand. Must not throw. */
+  /**
+   * @param listener called when the database was opened again after a failed write: only the disk knows the entries then. Must
+   *   not throw.
+   */
   onReload(listener: () => void): void {
     this.#onReload = listener
   }
@@ -119,7 +121,7 @@ export class Observed {
     this.#onReload()
   }
 
-  /** False for most writes of keys that nobody observes, at the price of a look-up per key. */
+  /** False for most writes of unobserved keys, at the cost of a look-up per key. */
   mayMark(mutations: readonly Mutation[]): boolean {
     if (this.#byId.size === 0) return false
     if (mutations.length > MUTATIONS_NOW_MAX) return true
@@ -128,9 +130,9 @@ export class Observed {
 
   /**
    * Collects the marks of a write's commits, after the effects of its riders.
-   * @param effects where they go.
-   * @throws KvError `payload_too_large` for locks and one-phase commits that would make too many marks. A commit whose keys are
-   *   locked cannot be refused any more, so its locks are counted.
+   * @param effects receives them.
+   * @throws KvError `payload_too_large` for locks and one-phase commits that would make too many marks. A commit of locked keys
+   *   cannot be refused any more, so its locks are counted.
    */
   *effectsOf(mutations: readonly Mutation[], context: MarkContext, effects: CellEffect[]): Generator<void, void, void> {
     const { ridden, present, isOnePc } = context
@@ -172,7 +174,7 @@ export class Observed {
     }
   }
 
-  /** To be called when the effects are on disk, before the latches of their rows are released. */
+  /** Call when the effects are on disk, before the latches of their rows are released. */
   *tell(effects: readonly CellEffect[]): Generator<void, void, void> {
     if (this.#listeners.size === 0) return
     let count = 0
@@ -192,7 +194,7 @@ export class Observed {
 const NOBODY: readonly Observer[] = []
 const NO_CELLS: readonly AskedNotification[] = []
 const LOOK_UPS_PER_SLICE = 32
-/** More of them are looked up in slices. */
+/** More mutations are looked up in slices. */
 const MUTATIONS_NOW_MAX = 64
 
 export function tooManyMarks(): KvError<'payload_too_large'> {
@@ -200,13 +202,11 @@ export function tooManyMarks(): KvError<'payload_too_large'> {
   return new KvError('payload_too_large', detail, { limit: MARKS_MAX })
 }
 
-/** The change that a mark makes to its cell. */
 export function markedChange(observer: Observer, key: Uint8Array, mark: Entry, present: Entry | undefined): CellChange {
   const marked = markCell(observer, mark, present)
   return 'entry' in marked ? { key, entry: marked.entry } : { key, entry: null, failure: marked.parked }
 }
 
-/** The records that a change of a cell puts and removes. */
 export function* cellWrites({ id, change }: CellEffect): Generator<SystemWrite> {
   const { key, entry, ack, failure } = change
   const write = (kind: CellKind, value: Buffer | undefined): SystemWrite => ({ name: cellName(kind, id, key), value })

@@ -3,15 +3,14 @@ import { KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
 import type { SystemName, SystemRecords, SystemWrite } from './system-records.js'
 
-/** Tries of a change while other servers change the same record. */
+/** Limit on tries of a change while other servers change the same record. */
 const TRIES_MAX = 20
 
-/** Records of one kind. */
 export interface RecordKind<T> {
   readonly prefix: SystemName
   /** On a store that several servers share, no two values of a record are equal. */
   readonly encode: (value: T) => Uint8Array
-  /** @returns undefined for a record of another kind, whose name begins alike. */
+  /** @returns undefined for a record of another kind, whose name has the same beginning. */
   readonly decode: (name: string, record: Uint8Array) => T | undefined
 }
 
@@ -21,22 +20,22 @@ interface Known<T> {
 }
 
 /**
- * Records of one kind that are few enough for memory. Of a store that several servers share, memory has what this one has last read or
- * written.
+ * Records of one kind that are few enough for memory. On a store that several servers share, memory holds what this server has
+ * last read or written.
  */
 export class RecordTable<T> {
   readonly #system: SystemRecords
   readonly #kind: RecordKind<T>
   readonly #known = new SortedMap<Known<T>>()
-  /** By name, what a write that has failed was to leave: whether it stands is known once the record is read. */
+  /** By name, the value that a failed write may have left. Decided when the record is read. */
   readonly #inDoubt = new Map<string, T | undefined>()
-  /** Changes that run, by name. */
+  /** Number of running changes, by name. */
   readonly #changing = new Map<string, number>()
-  /** For each `load` that runs, the names of records that were learned of otherwise since it began. */
+  /** Per running `load`, the names of records that became known otherwise since it began. */
   readonly #loads = new Set<Set<string>>()
   readonly #onChange: (name: string, value: T | undefined) => void
 
-  /** @param onChange told of what is learned, and of what each own change has left. Must not throw. */
+  /** @param onChange called when a record turns out different, and after each own change. Must not throw. */
   constructor(
     system: SystemRecords,
     kind: RecordKind<T>,
@@ -47,7 +46,7 @@ export class RecordTable<T> {
     this.#onChange = onChange
   }
 
-  /** With those that are being written, or may stand because that has failed. */
+  /** Counts records that are being written, or may exist after a failed write. */
   get size(): number {
     let size = this.#known.size
     for (const name of this.#changing.keys()) if (!this.#known.has(name)) size++
@@ -63,19 +62,22 @@ export class RecordTable<T> {
     for (const { value } of this.#known.values()) yield value
   }
 
-  /** `values`, and what may stand besides, because it is being written or that write has failed. */
+  /** `values`, and those that may exist after a failed or unfinished write. */
   *possible(): Generator<T, void> {
     yield* this.values()
     for (const value of this.#inDoubt.values()) if (value !== undefined) yield value
   }
 
-  /** Of `values`, in order of their names. @param isShown others are passed over. */
+  /** @param isShown returns false for values to skip. */
   async page(request: PageRequest, isShown: (value: T) => boolean): Promise<Page<T>> {
     const { items, next } = await this.#known.page(request, ({ value }) => isShown(value))
     return { items: items.map(({ value }) => value), next }
   }
 
-  /** Reads all records: at the start, and where other servers may have changed some. @returns them, and those of other kinds. */
+  /**
+   * Reads all records, at the start and when other servers may have changed some. @returns all records with the prefix, even of
+   * other kinds.
+   */
   async load(): Promise<ReadonlyMap<SystemName, Uint8Array>> {
     const { prefix } = this.#kind
     const newer = new Set<string>()
@@ -102,17 +104,17 @@ export class RecordTable<T> {
       })
   }
 
-  /** The record has been written otherwise, and its name is held. */
+  /** Call when the record was written in another way, while its latch is held. */
   written(name: string, value: T): void {
     this.#note(name, this.#kind.encode(value))
   }
 
   /**
-   * Changes one record. Changes of this process run one after the other, and others are not overwritten.
-   * @param decide what the record is to be; undefined removes it. It is given what stands, perhaps again after another server was faster.
-   *   What it throws is thrown, and nothing is changed.
+   * Changes one record. Changes of this process run one after the other; changes of other servers are not overwritten.
+   * @param decide returns the wanted value; undefined removes the record. It gets the present one, again if another server was
+   *   faster. If it throws, nothing changes.
    * @param beside see `SystemRecords.replace`.
-   * @throws KvError `storage_unavailable`: it may be done or not.
+   * @throws KvError `storage_unavailable`: the change may or may not be done.
    */
   async change<D extends T | undefined>(
     name: string,
@@ -158,12 +160,12 @@ export class RecordTable<T> {
       else this.#inDoubt.delete(name)
       return isDone
     } catch (error) {
-      await this.#read(name).catch(() => {}) // Later, where that fails too.
+      await this.#read(name).catch(() => {}) // If that fails too, the record is read later.
       throw error
     }
   }
 
-  /** The record is known to be so. */
+  /** Notes the value of the record on disk. */
   #note(name: string, bytes: Uint8Array | undefined): T | undefined {
     for (const newer of this.#loads) newer.add(name)
     const wasInDoubt = this.#inDoubt.delete(name)

@@ -5,26 +5,27 @@ import type { Mutation } from '../percolator/row.js'
 import type { Timestamp } from '../timestamp.js'
 import type { RestoreProgress, RestoreSource, Upkeep } from './store.js'
 
-/** What a store has to know of a restore that it has begun. */
 export interface Begun {
   readonly run: RestoreProgress
 }
 
-/** What a store itself does of a restore. */
+/** The steps of a restore that depend on the store. */
 export interface RestoreSteps<B extends Begun> {
   /**
-   * Shuts all else out, if the store is empty, or holds a part of the same backup, with which it goes on.
-   * @param isAnew what another restore has left is removed first.
+   * Refuses all other calls from now on, if the store is empty, or holds a part of the same backup, after which the restore
+   * continues.
+   * @param isAnew first removes what another restore has left.
    * @throws KvError `precondition_failed`
    */
   begin(source: RestoreSource, isAnew: boolean): Promise<B>
-  /** Stores pairs, and then or together with them the progress. */
+  /** Stores pairs, and the progress with or after them. */
   put(pairs: readonly ValuedPair[], before: B, progress: RestoreProgress): Promise<B>
-  /** Lets all else in. It raises the safe point above transactions that began on the empty store, so that they cannot go on. */
+  /**
+   * Admits other calls again. Raises the safe point above transactions that began on the empty store, so that they cannot go on.
+   */
   complete(last: B): Promise<void>
 }
 
-/** See `Upkeep.restore`. */
 export class Restoration<B extends Begun> {
   readonly #steps: RestoreSteps<B>
   #isRunning = false
@@ -43,7 +44,7 @@ export class Restoration<B extends Begun> {
         // The next block is read and verified while this one is written.
         begun = (await writing) ?? begun ?? (await this.#steps.begin(source, isAnew))
         writing = this.#put(pairs, begun)
-        writing.catch(() => {}) // Awaited with the next block or after the loop.
+        writing.catch(() => {}) // It is awaited with the next block or after the loop.
       }
       const last = (await writing) ?? (await this.#steps.begin(source, isAnew))
       await this.#steps.complete(last)
@@ -69,7 +70,7 @@ export class Restoration<B extends Begun> {
   }
 }
 
-/** What a commit would write of the pair. The start_ts is unknown, so it is `commitTs - 1`. */
+/** The mutations that a commit of the pair would make. The start_ts is unknown, so it is `commitTs - 1`. */
 export function restoredMutations(
   { key, value, commitTs, expireTs = 0 }: ValuedPair,
   shortValueBytesMax: number,

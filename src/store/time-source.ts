@@ -2,21 +2,20 @@ import type { Clock } from '../oracle/clock.js'
 import type { Oracle } from '../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 
-/** What time it is for a store, beside `Store.now`. To look costs nothing. */
+/** The time of a store, besides `Store.now`. Reading it costs nothing. */
 export interface TimeSource {
-  /** The newest timestamp of the clock, or a newer one that was handed out ahead of it. Later ones are in the future. */
+  /** The clock's newest timestamp, or a newer one handed out ahead of it. Later timestamps are in the future. */
   clock(): Timestamp
-  /** No timestamp that is asked for from now on is below. */
+  /** Lower bound of every timestamp handed out from now on. */
   readonly nextTsMin: Timestamp
   /** The oldest timestamp of the last `ms` milliseconds of real time, even if the clock was set in between. */
   ago(ms: number): Timestamp
-  /** Unix milliseconds that advance with real time only, across restarts too. Expiry times are kept in them. */
+  /** Unix milliseconds that advance only with real time, across restarts too. Expiry times are stored in them. */
   steadyMs(): number
-  /** Milliseconds from some moment of this process on. They pass as time does, whatever happens to the wall clock. */
+  /** Monotonic milliseconds since some moment of this process. */
   elapsedMs(): number
 }
 
-/** The time of a store that one process has to itself. */
 export class OwnTime implements TimeSource {
   readonly #oracle: Oracle
   readonly #clock: Clock
@@ -29,7 +28,7 @@ export class OwnTime implements TimeSource {
   clock(): Timestamp {
     return this.#oracle.clock()
   }
-  /** Whatever was handed out so far, the next one is in the clock's millisecond or in a later one. */
+  /** Whatever was handed out so far, the next one is in the clock's millisecond or a later one. */
   get nextTsMin(): Timestamp {
     return timestampFromMs(physicalMs(this.clock()))
   }

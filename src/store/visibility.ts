@@ -4,19 +4,19 @@ import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 export interface VisibilitySource {
   /** The newest timestamp that is not in the future. */
   readonly oracle: { clock(): Timestamp }
-  /** See `RowAccess`. */
   observe(ts: Timestamp): undefined | Promise<void>
 }
 
 /**
- * Which versions one read finds. A read at a timestamp judges their expiry there, so it has one answer for ever. A read of the
- * latest versions judges it by the clock; what it has found expired must not come back, though the clock be set back.
+ * Decides which versions one read finds. A read at a timestamp decides about expiry at that timestamp, so it has one answer for
+ * ever. A read of the latest versions decides by the clock; a version that it found expired must not come back, even if the clock
+ * is set back.
  */
 export class Visibility {
   readonly #source: VisibilitySource
   readonly #at: Timestamp
   readonly #isLatest: boolean
-  /** The highest expiry of a version that was passed over. */
+  /** The highest expiry among versions found expired. */
   #expired: Timestamp = 0
 
   constructor(source: VisibilitySource, ts: Timestamp) {
@@ -32,7 +32,7 @@ export class Visibility {
     return false
   }
 
-  /** To be fulfilled before the answer: every timestamp handed out from then on is above what this read has found expired. */
+  /** Await before the answer: every timestamp handed out from then on is above the expiries that this read has found. */
   settled(): undefined | Promise<void> {
     return this.#expired === 0 ? undefined : this.#source.observe(this.#expired)
   }

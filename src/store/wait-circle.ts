@@ -6,10 +6,10 @@ import type { Timestamp } from '../timestamp.js'
 /**
  * The shortest circle that a new wait closes in the wait-for graph. A transaction that waits for its own lock, which a concurrent
  * request took, closes none.
- * @param waitsOf the waits that a transaction is in. The new one need not be among them.
- * @param lookedAtMax of transactions, so that one search ends soon. A circle beyond them is not found.
- * @returns the circle from the holder on, as TiKV reports it: first the holder's wait; each entry's `waitForTxn` is the next entry's
- *   `txn`; the last one is the new wait.
+ * @param waitsOf returns the waits of a transaction; the new one may be missing.
+ * @param lookedAtMax limit on the transactions visited. Larger circles are not found.
+ * @returns the circle from the holder on, as TiKV reports it: first the holder's wait; each entry's `waitForTxn` is the next
+ *   entry's `txn`; the last one is the new wait.
  * @see TiKV `server/lock_manager/deadlock.rs`.
  */
 export function waitCircle(
@@ -35,7 +35,7 @@ export function waitCircle(
   return undefined
 }
 
-/** Refuses the last wait of a circle that `waitCircle` has found. */
+/** Refuses the last wait of a circle found by `waitCircle`. */
 export function deadlock(circle: readonly WaitForEntry[]): KvError<'deadlock'> {
   const { txn, waitForTxn, key } = circle.at(-1) as WaitForEntry
   return new KvError(

@@ -1,7 +1,7 @@
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 
-/** Counts what a prewrite, a commit or a pessimistic lock is refused with. @returns the error. */
+/** Counts the refusal of a prewrite, commit or pessimistic lock. @returns the error. */
 export function countedRefusal(meters: StoreMeters, error: unknown): unknown {
   if (error instanceof KvError)
     meters.refused(error.code, isKvError(error, 'write_conflict') ? error.fields.reason : undefined)

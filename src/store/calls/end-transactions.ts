@@ -12,23 +12,22 @@ export interface BoundedRange {
   readonly end: Uint8Array
 }
 
-/** Also those on keys of the server's own. */
+/** Includes locks on reserved keys. */
 const ALL = { maxTs: TIMESTAMP_MAX, withReserved: true } as const
 
 type Api = Omit<PercolatorApi, 'deleteRange'>
 
 /**
- * Ends every transaction that has a lock in the range, or keys there by which it is decided, whatever its TTL: on all of its keys, as it is
- * committed already or else rolled back. After that no end of a transaction with locks depends on records in the range, but that of
- * transactions that have locked there meanwhile.
- *
- * Left out are locks so far ahead of the clock that no client may write there.
+ * Ends every transaction that has a lock in the range, or whose primary or secondaries are there, whatever its TTL, on all of its
+ * keys: as committed if it is so already, or else rolled back. After that, the end of a transaction with locks depends on records
+ * in the range only if it has locked there in the meantime.
+ * Leaves out locks so far ahead of the clock that no client may write there.
  */
 export async function endTransactionsIn(store: Api, { start, end }: BoundedRange): Promise<void> {
   const isIn = (key: Uint8Array): boolean => Buffer.compare(key, start) >= 0 && Buffer.compare(key, end) < 0
   const farTs = (await store.now()) + timestampFromMs(WRITE_AHEAD_MS_MAX)
   const resolver = new LockResolver(store)
-  /** The commit_ts of these transactions; 0: rolled back. */
+  /** commit_ts of the ended transactions, by `txnText`; 0: rolled back. */
   const ended = new Map<string, Timestamp>()
   for await (const locks of locksIn(store, ALL))
     for (const lock of locks) {
@@ -56,7 +55,7 @@ async function finish(store: Api, startTs: Timestamp, commitTs: Timestamp, keys:
     await store.resolveLock({ txns: [{ startTs, commitTs }], keys, isDecided: true })
   } catch (error) {
     if (!isKvError(error, 'already_committed') && !isKvError(error, 'txn_lock_not_found')) throw error
-    // A client has ended one of the locks meanwhile, in another way than its primary says.
+    // A client has ended one of the locks in another way than its primary says.
     const [key, ...others] = keys
     if (others.length === 0 || key === undefined) return
     for (const each of keys) await finish(store, startTs, commitTs, [each])

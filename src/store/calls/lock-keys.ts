@@ -12,22 +12,22 @@ import type { Mutation, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { RowAccess } from './row-access.js'
 
-/** Outcome of `acquire_pessimistic_lock` for the present rows: it locks all keys or none. */
+/** Decision of `acquire_pessimistic_lock` about the present rows: all keys or none. */
 export type Locking =
   | { readonly kind: 'acquired'; readonly keys: readonly KeyAcquired[]; readonly mutations: readonly Mutation[] }
-  /** Another transaction goes first on this key. `error` is set if that transaction holds the lock. */
+  /** Another transaction goes first on this key. `error` is set if it holds the lock. */
   | { readonly kind: 'busy'; readonly key: Uint8Array; readonly error: KvError<'key_locked'> | undefined }
 
 type KeyAcquired = AcquiredKey & { readonly key: Uint8Array }
 
-/** The timestamp for which histories of depth `data` are read. */
+/** Histories of depth `data` are read for this timestamp. */
 export function lockingDepthTs({ startTs, forUpdateTs }: AcquirePessimisticLockRequest): number {
   return Math.min(startTs, forUpdateTs)
 }
 
 /**
- * A TTL counts from `start_ts`, and a client that asks for a lock cannot know how long it will wait. So the wait is added, and the lock
- * lives after its grant as long as it would have lived if it had been granted at once.
+ * Adds the time waited to the TTL, which counts from `start_ts`: a client cannot know how long its request will wait. The lock
+ * then lives after its grant as long as if it had been granted at once.
  * @param beganMs `performance.now()` when the request came.
  */
 export function afterWait(request: AcquirePessimisticLockRequest, beganMs: number): AcquirePessimisticLockRequest {

@@ -14,15 +14,15 @@ import type { RowAccess } from './row-access.js'
 export interface LockingRows extends Pick<RowAccess, 'observeRead' | 'meters'> {
   readonly waits: LockWaits
   readonly lockCount: number
-  /** start_ts of the present lock on a key. */
+  /** start_ts of the present lock. */
   holderOf(key: Uint8Array): Timestamp | undefined
-  /** Milliseconds until the TTL of the present lock on a key has ended; infinite without a lock. */
+  /** Milliseconds until the TTL of the present lock ends; infinite without a lock. */
   lockLeftMs(key: Uint8Array): number
-  /** Whether a batch in flight adds, changes or removes the lock of the key. */
+  /** True while a batch in flight adds, changes or removes the lock. */
   isLockPending(key: Uint8Array): boolean
   /**
    * Locks all the keys or none, as `lockKeys` decides.
-   * @param onBusy must run in the turn of the event loop that decides, so that no release of the key is missed.
+   * @param onBusy must run in the same turn of the event loop as the decision, so that no release of the key is missed.
    * @returns the answer, or the result of `onBusy`.
    */
   lock<T>(request: AcquirePessimisticLockRequest, isClaimed: IsClaimed, onBusy: OnBusy<T>): Promise<Answer | T>
@@ -31,7 +31,7 @@ export type IsClaimed = (key: Uint8Array) => boolean
 export type OnBusy<T> = (key: Uint8Array, error: KvError<'key_locked'> | undefined) => T
 type Answer = AcquirePessimisticLockAnswer
 
-/** A place in a queue. `wait` is fulfilled with a turn, or with undefined when the time is over. */
+/** A place in a queue. `wait` is fulfilled with a turn, or with undefined after the timeout. */
 interface Waiting {
   readonly wait: Promise<Turn | undefined>
 }
@@ -46,7 +46,7 @@ export class PessimisticLocks {
   }
 
   /**
-   * Needs its own limit, because a pessimistic lock costs a client no write.
+   * The limit on locks exists because a pessimistic lock costs a client no write.
    * @throws KvError `overloaded` when the store has too many locks.
    */
   async acquire(request: AcquirePessimisticLockRequest): Promise<Answer> {
@@ -55,12 +55,12 @@ export class PessimisticLocks {
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const beganMs = performance.now()
     const deadline = beganMs + waitMs
-    await this.#rows.observeRead(forUpdateTs) // The call reads, so later commits must be above its timestamp.
+    await this.#rows.observeRead(forUpdateTs) // The call is a read, so later commits must be above its timestamp.
     let turn: Turn | undefined
     let asked = request
     try {
       for (let isLastTry = waitMs === 0; ; isLastTry = turn === undefined) {
-        // On a hot key most requests find the lock taken. They join the queue without a latch and without reading.
+        // On a hot key most requests find the lock taken. They join the queue without a latch or a read.
         const tried =
           (isLastTry ? undefined : this.#lineUp(request, deadline)) ?? (await this.#try(asked, isLastTry, deadline))
         turn?.done()
@@ -85,7 +85,7 @@ export class PessimisticLocks {
     })
   }
 
-  /** Joins the queue of a key that another transaction has locked, or for which an older transaction was woken. */
+  /** Joins the queue of a key that another transaction has locked, or that is promised to an older transaction. */
   #lineUp(request: AcquirePessimisticLockRequest, deadline: number): Waiting | undefined {
     for (const key of request.keys) {
       const holder = this.#rows.holderOf(key)
@@ -95,7 +95,7 @@ export class PessimisticLocks {
     return undefined
   }
 
-  /** The key is free, but an older transaction was woken for it and has not taken the lock yet. */
+  /** True for a free key whose waiting, older transaction was woken but has not taken the lock yet. */
   #isClaimed(key: Uint8Array, startTs: Timestamp): boolean {
     if (this.#rows.holderOf(key) !== undefined) return false
     const claimant = this.#rows.waits.claimant(key)

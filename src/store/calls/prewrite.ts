@@ -12,31 +12,30 @@ const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
 export interface PrewriteSources {
   readonly rows: RowAccess
   readonly validateReads: (request: ValidateReadsRequest) => Promise<void>
-  /** Absent: the store takes none but leases that are judged at the commit. */
+  /** Absent: the store takes no riders but leases that are checked at the commit. */
   readonly ridersOf?: ((request: PrewriteRequest) => PrewriteRiders | undefined) | undefined
 }
 
-/** The riders of one prewrite. */
 export interface PrewriteRiders extends Preparation {
-  /** See `Change`. */
+  /** Further latches, as in `Change`. */
   readonly latches: readonly string[]
   /**
-   * Not asked of the repeat of a committed transaction, whose observers may be gone.
+   * Not called for the repeat of a committed transaction, whose observers may be gone.
    * @throws KvError `invalid_argument` (`riders`), `not_found`
    */
   requireValid(): void
-  /** A run that its writes or reads have lost: it counts once for each observer that it would have acknowledged. */
+  /** Counts a run whose writes or reads met a conflict, once per observer that it would have acknowledged. */
   countConflict(error: unknown): void
   /**
-   * @param hasWrites the transaction writes rows, which tell a repeat.
-   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`; `invalid_argument` for a commit ahead
-   *   of the clock, as later claims and notifications would be below it.
+   * @param hasWrites the transaction writes rows, which show a repeat.
+   * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`;
+   *   `invalid_argument` for a commit ahead of the clock, because later claims and notifications would be below it.
    */
   decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision
 }
 
 export type RidersDecision =
-  /** A transaction of riders alone has committed before. */
+  /** A transaction of riders alone that has committed before. */
   { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
 
 /**
@@ -56,9 +55,9 @@ export function prewriteChange(
     keys: mutations.map(({ key }) => key),
     startTs,
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
-    // A pessimistic prewrite is checked against its for_update_ts. A faulty client may send one below its start_ts.
+    // A pessimistic prewrite is checked against its for_update_ts, which a faulty client may send below its start_ts.
     depthTs: Math.min(startTs, forUpdateTs || startTs),
-    // What an earlier decision has written of the transaction is its own.
+    // Records that an earlier decision of this change has written are the transaction's own.
     decide: (found, isRepeat = false) =>
       decide(sources, isRepeat ? { ...request, isFirst: false } : request, riders, found),
     readTs: countsAsRead(request) ? startTs : undefined,
@@ -95,7 +94,7 @@ function decide(
   const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
   const decided = decidePrewrite(found, asked, context)
   const hasWrites = request.mutations.some(({ op }) => op !== 'check_not_exists')
-  // A repeat of an earlier commit has no mutations. Its riders were written with it.
+  // The mutations of an earlier commit are there already, and its riders with them.
   const isRepeat =
     decided.ok && decided.value.onePcCommitTs !== undefined && hasWrites && decided.mutations.length === 0
   if (!isRepeat) riders?.requireValid()

@@ -6,24 +6,22 @@ import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../pe
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** @throws KvError `forbidden` when the mutations would end a transaction in a way that the caller may not. */
+/** @throws KvError `forbidden` when the mutations would end a transaction in a way that the caller may not choose. */
 export type ReachGuard = (mutations: readonly Mutation[], found: readonly RowView[]) => void
 
 export interface ReachSource {
   lockOf(key: Uint8Array): Lock | undefined
-  /** History of depth `txn`. */
+  /** Depth `txn`. */
   historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]>
 }
 
 const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
 
 /**
- * Prepares the check for a caller whose token permits only some keys. Looks at the locks that the transaction at
- * `startTs` holds on `keys`. If the transaction has keys that the caller may not access, reads the record of its
- * primary.
- *
- * No other request may change `keys` until the guard has run. Primaries may change: an ended transaction stays ended,
- * and the list of keys in a prewritten primary stays the same.
+ * Prepares the check for a caller whose token permits only some keys. Looks at the locks that the transaction at `startTs` holds
+ * on `keys`. If the transaction has keys that the caller may not access, reads the record of its primary.
+ * No other request may change `keys` until the guard has run. Primaries may change: an ended transaction stays ended, and the
+ * list of keys in a prewritten primary stays the same.
  */
 export async function reachGuard(
   source: ReachSource,
@@ -34,7 +32,7 @@ export async function reachGuard(
   const within = new Set<string>()
   /** Primaries of transactions with keys that the caller may not access. */
   const primaries = new Map<string, Uint8Array>()
-  /** By primary and kind of commit. Saves walking over a primary's list of keys once per lock. */
+  /** By kind of commit and primary. Saves a walk over the primary's list of keys per lock. */
   const known = new Map<string, boolean>()
   for (const key of keys) {
     const lock = source.lockOf(key)

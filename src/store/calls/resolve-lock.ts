@@ -6,7 +6,7 @@ import type { DepthOf, RowAccess } from './row-access.js'
 /** Locks per update, when the request names no keys. */
 const LOCKS_AT_A_TIME = 256
 
-/** Ends the locks of decided transactions: on the keys of the request, or on all keys if it names none. */
+/** Ends the locks of decided transactions, on the keys of the request or on all keys. */
 export async function resolveLock(rows: RowAccess, request: ResolveLockRequest): Promise<ResolveLockAnswer> {
   const { txns, keys } = request
   if (keys !== undefined) {
@@ -30,7 +30,7 @@ async function resolve(
   { keys: named, isDecided = false, reaches, stages }: ResolveLockRequest,
 ): Promise<number> {
   await rows.observe(commitTs)
-  // A commit of a key that has the lock needs no history, unless the lock may turn out to be late.
+  // A commit of a locked key needs no history, unless the lock may turn out to be late.
   const isSure = commitTs > 0 && rows.clearedTs === undefined
   const depth: DepthOf = (_, lock) => (isSure && lock?.startTs === startTs ? 'none' : 'txn')
   const decide = (found: readonly RowView[]) => {

@@ -32,7 +32,7 @@ import { type PrewriteSources, prewriteChange } from './prewrite.js'
 import { resolveLock } from './resolve-lock.js'
 import type { Change, DepthOf, RowAccess } from './row-access.js'
 
-/** The calls that change rows, for all stores. Each reads rows, lets a pure action decide, and writes the mutations. */
+/** The calls that change rows, for every store. Each reads rows, lets a pure action decide, and writes the mutations. */
 export class WriteCalls {
   readonly #rows: RowAccess
   readonly #sources: PrewriteSources
@@ -54,7 +54,7 @@ export class WriteCalls {
     }
   }
 
-  /** The change of a `prewrite` whose caller holds the latches of its keys. */
+  /** A `prewrite` whose caller holds the latches of its keys. */
   exclusivePrewrite(request: PrewriteRequest): Change<PrewriteAnswer> {
     return prewriteChange(this.#sources, request, true)
   }
@@ -107,7 +107,7 @@ export class WriteCalls {
 
   cleanup({ key, startTs, currentTs, reaches, stages }: CleanupRequest): Promise<void> {
     const decide = ([row]: readonly RowView[]) => cleanup(row as RowView, startTs, this.#notInFuture(currentTs))
-    // `readTs`: a calculated commit_ts must not equal the timestamp of the protected Rollback record.
+    // A calculated commit_ts must not equal the timestamp of the protected Rollback record, hence `readTs`.
     return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, reaches, stages })
   }
 

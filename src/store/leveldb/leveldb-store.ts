@@ -56,22 +56,21 @@ import { putMark, readMark } from './rows/saved-mark.js'
 import { scanLock } from './rows/scan-lock.js'
 import { SystemKeyspace } from './rows/system-keyspace.js'
 
-/** What does not depend on where an engine keeps its records. */
+/** Options of any engine, wherever it keeps its records. */
 export interface EngineStoreOptions {
-  /** Size of the version cache. */
   readonly cacheBytesMax?: number | undefined
-  /** Shared by all reads. Default: a budget with the default limits. */
+  /** Default: a budget of its own with the default limits. */
   readonly answers?: AnswerBudget | undefined
-  /** Pessimistic locks are refused when this many locks stand. */
+  /** Limit on all locks, at which pessimistic locks are refused. */
   readonly locksMax?: number | undefined
-  /** Wall clock (Unix milliseconds) and monotonic clock (milliseconds), which tests replace. See `Clock`. */
+  /** Wall clock (Unix milliseconds) and monotonic clock (milliseconds) for tests. See `Clock`. */
   readonly now?: (() => number) | undefined
   readonly monotonicNow?: (() => number) | undefined
-  /** Called when the clock jumps, or at the start when it is far from where the last run left it. */
+  /** Called when the clock jumps, or at the start when it is far from the end of the last run. */
   readonly onClockStep?: ((message: string) => void) | undefined
   /** Called when timestamps become late, because the disk is slow, and when they are handed out again. */
   readonly onTimestamps?: (message: string) => void
-  /** Called when writes are refused because one failed, on a full disk for example, and when they are accepted again. */
+  /** Called when writes are refused after a failed one, on a full disk for example, and when they are accepted again. */
   readonly onWritable?: OnWritable
   /** See `LookUps`. Tests set 0 to be able to delay look-ups, which keeps them off the event loop. */
   readonly lookUpSlowMs?: number
@@ -81,29 +80,27 @@ export interface LevelDbStoreOptions extends EngineStoreOptions {
   readonly directory: string
   /** `sync`: answers wait for the fsync of their write. `async`: a crash of the machine can lose the last writes. */
   readonly durability: 'sync' | 'async'
-  /** Of LevelDB itself. */
   readonly tuning?: LevelTuning
-  /** Replaced by tests, with engines that fail. */
+  /** For tests with failing engines. */
   readonly openEngine?: (directory: string) => Promise<Engine>
-  /** Told before a directory of an older format is converted, from which there is no way back. */
+  /** Called before a directory of an older format is converted, which cannot be undone. */
   readonly onConvert?: (from: number, to: number) => void
-  /** Called once, when the database is open. */
   readonly onOpen?: (opened: OpenedDatabase) => void
-  /** Called when files are found damaged or missing while the store is open. The store refuses all calls from then on. */
+  /** Called when open files turn out damaged or missing. The store refuses all calls from then on. */
   readonly onEnd?: (message: string) => void
-  /** Time from opening to the first scrub. With `openEngine` there is no scrub unless this is set. */
+  /** Delay of the first scrub. With `openEngine` there is no scrub unless this is set. */
   readonly scrubFirstMs?: number
 }
 
 export interface OpenedDatabase {
   readonly isNew: boolean
-  /** Size of LevelDB's logs, which LevelDB replays at each start. */
+  /** Size of the logs, which LevelDB replays at each start. */
   readonly replayedBytes: number
   readonly locks: number
   readonly durationMs: number
 }
 
-/** Opens the store of a data directory. @throws DataDirectoryError */
+/** @throws DataDirectoryError */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<CompleteStore> {
   const { directory, durability, openEngine, tuning, scrubFirstMs } = options
   const beganAtMs = performance.now()
@@ -126,7 +123,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
     }
     function onLost(message: string): void {
       options.onEnd?.(message)
-      rows?.abandon(message).catch(() => {}) // If LevelDB cannot be closed, it is at least no longer used.
+      rows?.abandon(message).catch(() => {}) // Even if LevelDB cannot be closed, it is no longer used.
     }
     options.onOpen?.({
       isNew: parts.isNew,
@@ -144,7 +141,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
   }
 }
 
-/** Opens a store whose data is lost when it is closed. @param engine replaced by tests. */
+/** The data is lost when the store is closed. @param engine replaced by tests. */
 export async function openMemoryStore(
   options: EngineStoreOptions = {},
   engine: Engine = new MemoryEngine(),
@@ -152,7 +149,7 @@ export async function openMemoryStore(
   return new LevelDbStore('memory', await openParts(engine, 'in memory', 'async', options))
 }
 
-/** Reads what an engine has, and composes the parts of a store (reads, changes, pessimistic locks, ...) on one `RowStore`. */
+/** Reads the engine's saved state, and composes the parts of a store on one `RowStore`. */
 async function openParts(
   engine: Engine,
   directory: string,
@@ -324,7 +321,7 @@ class LevelDbStore implements CompleteStore {
   }
   readonly exclusiveNow: Store['exclusiveNow'] = (claim, body) => {
     const { latches, locks } = this.#rows
-    if (locks.hasAny(claim.written)) return false // Its prewrite would be refused.
+    if (locks.hasAny(claim.written)) return false // The prewrite would be refused.
     const written = exclusiveLatches(claim)
     if (!latches.take(written, claim.read)) return false
     const release = (): void => latches.release(written, claim.read)

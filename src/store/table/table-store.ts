@@ -54,13 +54,11 @@ export const TABLE_TRAITS: Traits = {
   collection: true,
 }
 
-/** A third of it is the age at which a server reads the registrations again. */
+/** A server reads the registrations again at an age of a third of it. */
 const REGISTERING_MS = 4000
 
-/** Where timestamps come from, as far as the store needs it. */
 export interface TableOracle extends TimestampSource {
   readonly state: OracleState
-  /** See `Oracle.nextForClient`. */
   nextForClient(count: number): Promise<Timestamp>
 }
 
@@ -69,24 +67,23 @@ export interface TableStoreOptions {
   readonly oracle: TableOracle
   readonly clock: Clock
   readonly answers: AnswerBudget
-  /** The same for all processes on the table. */
+  /** Equal in all processes on the table. */
   readonly cursorSecret: Uint8Array
-  /** Of rows that are guessed rather than read. */
+  /** For rows that are guessed rather than read. */
   readonly cacheBytesMax: number
   /** Default: for one process alone. */
   readonly waits?: WaitReports | undefined
-  /** See `SafePointOptions`. */
   readonly settledMs?: number | undefined
-  /** Default: one that looks when it is asked. */
+  /** Default: a gate that reads the row on demand. */
   readonly restores?: RestoreWatch | undefined
-  /** The same for all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
+  /** Equal in all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
   readonly registeringMs?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
 
 /**
- * Percolator on a table that many processes share. A commit takes two phases, whatever its size; readers finish
- * the commits of processes that have died.
+ * Percolator on a table that many processes share. A commit takes two phases, whatever its size. Readers finish the commits of
+ * processes that have died.
  */
 export class TableStore implements Store {
   readonly name: string
@@ -118,7 +115,10 @@ export class TableStore implements Store {
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
   readonly #restores: RestoreWatch
-  /** Of whole transactions and of system records. Transactions hold them while they call everything else, which takes latches of its own. */
+  /**
+   * Latches of whole transactions and of system records. Transactions hold them during all other calls, which take latches of
+   * their own.
+   */
   readonly #claims = new Latches()
   readonly #onClose: () => void
 
@@ -161,7 +161,7 @@ export class TableStore implements Store {
     const restoring = new TableRestoring(options.table, restores, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
     this.upkeep = {
-      probe: () => restores.peek() === undefined, // Whether the engine answers shows at the next call.
+      probe: () => restores.peek() === undefined, // The next call shows whether the engine answers.
       fault: undefined,
       isTold: () => false,
       get restoring() {
@@ -183,7 +183,7 @@ export class TableStore implements Store {
       get waiting() {
         return pessimistic.waiting
       },
-      /** Calls in flight stand for batches. */
+      /** Calls in flight count as batches. */
       get writeQueue() {
         const { calls, bytes } = table.inFlight
         return { batches: calls, bytes }
@@ -195,7 +195,7 @@ export class TableStore implements Store {
     }
   }
 
-  /** Reads the safe point again and again from now on. Without it, the row is read when it is needed. */
+  /** Polls the safe point from now on. Without it, the row is read on demand. */
   start(): Promise<void> {
     return this.#safePoint.start()
   }
@@ -203,7 +203,7 @@ export class TableStore implements Store {
   get safePoint(): Timestamp {
     return this.#safePoint.value
   }
-  /** Those of this process. */
+  /** Waits of this process only. */
   lockWaits(limit: number): readonly WaitForEntry[] {
     return this.#waits.waits(limit)
   }
@@ -241,7 +241,7 @@ export class TableStore implements Store {
     await this.#reads.validateReads(request)
   }
 
-  /** Falls back to two phases. `reads` are validated at the commit timestamp, by whoever commits. */
+  /** Falls back to two phases. The committer validates `reads` at the commit timestamp. */
   readonly prewrite: Store['prewrite'] = async (request) => this.#calls.prewrite(inTwoPhases(request, this.name))
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
@@ -257,7 +257,7 @@ export class TableStore implements Store {
     this.#claims.hold(exclusiveLatches(claim), () => body(this.prewrite), claim.read)
 
   readonly deleteRange: Store['deleteRange'] = async (range) => {
-    const ts = await this.tso(1) // Whoever locks from now on commits above it.
+    const ts = await this.tso(1) // Transactions that lock from now on commit above it.
     await endTransactionsIn(this, range)
     await this.#collection.deleteRange(range, ts, () => this.#oracle.last)
   }

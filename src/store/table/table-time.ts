@@ -3,7 +3,6 @@ import type { TimestampSource } from '../../oracle/timestamp-source.js'
 import { type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { TimeSource } from '../time-source.js'
 
-/** The time of a store that many servers share. */
 export class TableTime implements TimeSource {
   readonly #source: TimestampSource
   readonly #clock: Clock
@@ -23,7 +22,7 @@ export class TableTime implements TimeSource {
   ago(ms: number): Timestamp {
     return timestampFromMs(this.#clock.ago(ms))
   }
-  /** Servers come and go, so only the wall clock is common to all. */
+  /** Servers come and go, so the wall clock is all that they have in common. */
   steadyMs(): number {
     return this.#clock.now()
   }

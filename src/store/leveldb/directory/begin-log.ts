@@ -12,9 +12,9 @@ import { AHEAD_RANGE, logKey, META_LOG_START, META_MARK, writeKey } from '../rec
 const RECORDS_AT_A_TIME = 1000
 
 /**
- * Gives a database of an older format its log of changes, which begins at the oracle's mark. Above the mark are only the records that
- * clients have committed ahead of the clock. Can be repeated after a crash.
- * @param engine beneath the seals.
+ * Gives a database of an older format its log of changes, which begins at the oracle's mark. Only records that clients have
+ * committed ahead of the clock are above the mark. Can be repeated after a crash.
+ * @param engine without seals.
  * @returns sealed operations for the batch that writes the new format.
  */
 export async function beginLog(engine: Engine): Promise<EngineOp[]> {

@@ -15,16 +15,16 @@ import { moveSystemRecords } from './move-system-records.js'
 import { buildNewest } from './newest-records.js'
 import { sealRecords } from './seal-records.js'
 
-/** Format that this version writes. A database of a higher one is refused. */
+/** Format that this version writes. A higher one is refused. */
 export const FORMAT_VERSION = 7
 
 /** The first format with a log of changes. */
 const LOG_FORMAT = 6
 
 /**
- * Opens the LevelDB of a directory, makes one where there is none, and checks that it is PerKV's and not too new.
- * @param open opens its LevelDB; tests put a failing engine in.
- * @param onConvert is told the older format before it is converted, which may take minutes.
+ * Opens the LevelDB of a directory, or makes one, and checks that it is PerKV's and not too new.
+ * @param open opens the LevelDB; tests pass a failing engine.
+ * @param onConvert receives an older format before its conversion, which may take minutes.
  * @throws DataDirectoryError
  */
 export async function openDataDirectory(
@@ -43,7 +43,7 @@ export async function openDataDirectory(
   }
 }
 
-/** Says in one line why a directory cannot be served from. Returns other errors as they are. */
+/** Says in one line why a directory cannot be served from. Returns other errors unchanged. */
 export function unusable(directory: string, error: unknown): unknown {
   if (error instanceof DataDirectoryError || !(error instanceof Error)) return error
   const cause = error.cause instanceof Error ? error.cause : error
@@ -66,7 +66,10 @@ async function checkFormat(engine: Engine, directory: string, onConvert: (from: 
   await convertFormat(engine, directory)
 }
 
-/** Converts an older format to the present one, or completes a conversion that was cut off. @throws DataDirectoryError for a newer one. */
+/**
+ * Converts an older format to the present one, or completes an interrupted conversion. @throws DataDirectoryError for a newer
+ * one.
+ */
 export async function convertFormat(engine: Engine, directory: string): Promise<void> {
   const format = await readFormat(engine)
   if (format > FORMAT_VERSION) {
@@ -79,8 +82,8 @@ export async function convertFormat(engine: Engine, directory: string): Promise<
     await engine.write([formatOp(2)], true)
   }
   if (format < 3) await sealRecords(engine, formatOp(3))
-  // First: an older version of PerKV would miss outcomes and pins in a directory of which half is moved.
-  // A version of PerKV that reads format 6 would find versions that have expired.
+  // Written before the records move: an older version of PerKV would miss outcomes and pins in a directory that is half moved,
+  // and one that reads format 6 would find versions that have expired.
   if (format < FORMAT_VERSION) {
     const log = format < LOG_FORMAT ? await beginLog(engine) : []
     await engine.write([formatOp(FORMAT_VERSION), ...log], true)
@@ -88,7 +91,7 @@ export async function convertFormat(engine: Engine, directory: string): Promise<
   await moveSystemRecords(engine)
 }
 
-/** Older versions let users write keys that are the server's own now. They would have no place. @throws DataDirectoryError */
+/** Older versions let users write keys that are reserved now. They would have no place. @throws DataDirectoryError */
 async function requireNoReserved(engine: Engine, directory: string): Promise<void> {
   const end = afterPrefix(RESERVED_PREFIX)
   for (const cf of [CF_WRITE, CF_LOCK] as const)
@@ -98,7 +101,7 @@ async function requireNoReserved(engine: Engine, directory: string): Promise<voi
       )
 }
 
-/** The only record without a seal, so that every version can read it. From version 3 on it has a checksum of its own. */
+/** The only record without a seal, so that every version can read it. From format 3 on it has its own checksum. */
 export function formatOp(version: number): EngineOp & { type: 'put' } {
   return { type: 'put', key: META_FORMAT, value: packRecord(version < 3 ? [version] : [version, formatCrc(version)]) }
 }
@@ -121,7 +124,7 @@ export async function readFormat(engine: Engine): Promise<number> {
   return version
 }
 
-/** Secret that signs scan cursors. It is made once per database. */
+/** Secret that signs scan cursors, made once per database. */
 export async function cursorSecretOf(engine: Engine): Promise<Uint8Array> {
   const stored = await engine.get(META_CURSOR_SECRET)
   if (stored !== undefined) return stored

@@ -2,7 +2,7 @@ import { type FileHandle, open } from 'node:fs/promises'
 import { createServer, type Server } from 'node:net'
 import { DataDirectoryError } from '../data-directory-error.js'
 
-/** Keeps other processes out of a directory until it is released, or the process ends. */
+/** Keeps other processes out of a directory until it is released or the process ends. */
 export interface DirectoryHold {
   release(): Promise<void>
 }
@@ -11,15 +11,14 @@ export interface DirectoryHold {
 const NAME_BYTES = 108
 
 /**
- * LevelDB's lock is on the file LOCK, so deleting that file lets a second process in. This lock is an abstract socket of
- * Linux, named after the directory's inode. It has no file that could be deleted or left behind, and the kernel releases the
- * name when the process ends, however it ends. On other systems, and between containers with networks of their own, there is
- * only LevelDB's lock, and `OwnFiles` makes up for that.
+ * LevelDB locks the file LOCK, so deleting that file lets a second process in. This lock is an abstract socket of Linux, named
+ * after the directory's inode. It leaves no file, and the kernel releases the name when the process ends, however it ends. On
+ * other systems, and between containers with separate networks, only LevelDB's lock is left, and `OwnFiles` makes up for that.
  * @throws DataDirectoryError when another process holds the directory.
  */
 export async function holdDirectory(directory: string): Promise<DirectoryHold> {
   if (process.platform !== 'linux') return NOTHING_HELD
-  // An open directory keeps its inode's number, even when it is deleted and made anew.
+  // An open directory keeps its inode number, even when it is deleted and made again.
   const handle = await open(directory, 'r').catch(() => undefined)
   if (handle === undefined) return NOTHING_HELD // Opening LevelDB will report the error.
   try {
@@ -34,7 +33,6 @@ export async function holdDirectory(directory: string): Promise<DirectoryHold> {
   }
 }
 
-/** @throws DataDirectoryError when another process holds the directory. */
 export async function requireUnheld(directory: string): Promise<void> {
   const hold = await holdDirectory(directory)
   await hold.release()

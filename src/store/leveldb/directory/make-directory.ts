@@ -23,7 +23,7 @@ export async function makeDirectory(directory: string): Promise<MadeDirectories>
   }
 }
 
-/** Removes the directories of a start that failed, unless another process uses them by now. */
+/** Removes the directories that a failed start made, unless another process uses them by now. */
 export async function unmakeDirectory(directory: string, made: MadeDirectories): Promise<void> {
   if (made.length > 0) await removeUnused(directory, made).catch(() => {})
 }

@@ -6,26 +6,26 @@ import { type Engine, type EngineOp, type EngineRange, pagesOf, readPage } from 
 import { metaKey, nameOfMeta, newestKey, systemKey, valueKey, writeKey } from '../records/keyspace.js'
 import { encodeNewest } from '../records/newest-record.js'
 
-/** Outcomes may be of some MiB each. */
+/** An outcome may have some MiB. */
 const RECORDS_AT_A_TIME = 16
 const BATCH_BYTES = 1024 * 1024
-/** What an operation costs beside its value. */
+/** Cost of an operation besides its value. */
 const OP_BYTES = 256
 
 const OUTCOME = 'outcome/'
 const OUTCOMES_OF_FORMAT_4: EngineRange = { gte: systemKey(OUTCOME), lt: systemKey('outcome0') }
-/** Where format 3 had outcomes, and what the server remembered. */
+/** CF_OUTCOME of format 3, and the server's records in its meta keys. */
 export const OUTCOMES_OF_FORMAT_3: EngineRange = { gte: Buffer.of(0x69), lt: Buffer.of(0x6a) }
 const SERVER = 'server/'
 export const SERVER_OF_FORMAT_3: EngineRange = { gte: metaKey(SERVER), lt: metaKey('server0') }
-/** Below all commits. The answer of such an outcome has its own commit_ts in it. */
+/** Below all commits. The answer in such an outcome already has its own commit_ts. */
 const ROW_TS = { startTs: 1, commitTs: 2 } as const
 
 interface Move {
   readonly range: EngineRange
-  /** The new place of a record: one is there once it has been moved. */
+  /** The new key of a record. If it is present, the record was moved. */
   readonly placeOf: (stored: Buffer) => Buffer
-  /** @param sealed a value whose seal may not match the old key. Then `perkv repair` tells of it under the new one. */
+  /** @param sealed a value whose seal may not match the old key. `perkv repair` then reports it under the new one. */
   readonly ops: (stored: Buffer, sealed: Buffer) => EngineOp[]
 }
 
@@ -41,7 +41,7 @@ const PINS_OF_FORMAT_3: Move = {
   },
 }
 
-/** Outcomes of Idempotency-Keys become rows. @param prefixBytes those of their old keys. */
+/** Outcomes of Idempotency-Keys become rows. @param prefixBytes length of the prefix of the old keys. */
 function outcomes(range: EngineRange, prefixBytes: number): Move {
   const keyOf = (stored: Buffer): Buffer => outcomeKey(stored.subarray(prefixBytes))
   return {
@@ -66,15 +66,15 @@ function outcomes(range: EngineRange, prefixBytes: number): Move {
 }
 
 const MOVES: readonly Move[] = [
-  outcomes(OUTCOMES_OF_FORMAT_4, OUTCOMES_OF_FORMAT_4.gte.length), // First: what is left of format 3 is older.
+  outcomes(OUTCOMES_OF_FORMAT_4, OUTCOMES_OF_FORMAT_4.gte.length), // First, because leftovers of format 3 are older.
   outcomes(OUTCOMES_OF_FORMAT_3, OUTCOMES_OF_FORMAT_3.gte.length),
   PINS_OF_FORMAT_3,
 ]
 
 /**
- * Moves what older formats had elsewhere: outcomes to rows, and pins of format 3 to CF_SYSTEM. A record is in one place or the other at any
- * time, so what a crash leaves is moved at the next start; where nothing is left this costs three seeks.
- * @param engine beneath the seals.
+ * Moves the records that older formats had elsewhere: outcomes to rows, and pins of format 3 to CF_SYSTEM. At any time a record
+ * is in exactly one place, so the next start moves what a crash has left. Costs three seeks when nothing is left.
+ * @param engine without seals.
  */
 export async function moveSystemRecords(engine: Engine): Promise<void> {
   for (const { range, placeOf, ops: opsOf } of MOVES) {
@@ -84,19 +84,19 @@ export async function moveSystemRecords(engine: Engine): Promise<void> {
       const present = await engine.getMany(page.map(([stored]) => placeOf(stored)))
       for (const [i, [stored, sealed]] of page.entries()) {
         ops.push({ type: 'del', key: stored })
-        // Where there is one already, the old one was deleted before, and damage to a file brought it back.
+        // If the new record is present, the old one had been deleted, and a damaged file brought it back.
         if (present[i] === undefined) ops.push(...opsOf(stored, sealed))
         bytes += sealed.length + OP_BYTES
       }
       if (bytes < BATCH_BYTES) continue
-      await engine.write(ops.splice(0), true) // LevelDB may begin a new log after it, and later fsyncs are of that.
+      // Synced, because LevelDB may begin a new log now, and later fsyncs would not cover this batch.
+      await engine.write(ops.splice(0), true)
       bytes = 0
     }
     if (ops.length > 0) await engine.write(ops, true)
   }
 }
 
-/** Whether `moveSystemRecords` has something to do. */
 export async function hasUnmoved(engine: Engine): Promise<boolean> {
   for (const { range } of MOVES) if ((await readPage(engine, { ...range, values: false }, 1)).length > 0) return true
   return false

@@ -11,9 +11,9 @@ const FIRST_MANIFEST = 'MANIFEST-000001\n'
 const MADE_BY_LEVELDB = /^(CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(log|dbtmp))$/
 
 /**
- * Whether the making of a database was cut short, by power loss for example. LevelDB names its first MANIFEST in CURRENT before
- * that file is on disk. Its second MANIFEST is on disk first, and every start that served a request has made a second one. So a
- * half-made database has no second MANIFEST in CURRENT, and no record of a client.
+ * True when the making of a database was cut short, for example by a power loss. LevelDB names its first MANIFEST in CURRENT
+ * before that file is on disk. Its second MANIFEST is on disk first, and every start that served a request has made a second one.
+ * So a half-made database names no second MANIFEST in CURRENT, and has no record of a client.
  */
 export async function isHalfMade(directory: string): Promise<boolean> {
   const sizes = await sizesOf(directory).catch(() => new Map<string, number>())
@@ -22,7 +22,7 @@ export async function isHalfMade(directory: string): Promise<boolean> {
   return (await verifyFiles(directory)).faults.length > 0
 }
 
-/** Afterwards LevelDB makes a new database. Removes CURRENT first: cut short, this leaves a half-made database again. */
+/** Lets LevelDB make a new database. Removes CURRENT first, so that an interruption leaves a half-made database again. */
 export async function removeHalfMade(directory: string): Promise<void> {
   const files = [...(await sizesOf(directory)).keys()].filter((file) => MADE_BY_LEVELDB.test(file) && file !== 'LOCK')
   await rm(join(directory, 'CURRENT'), { force: true })
@@ -30,7 +30,7 @@ export async function removeHalfMade(directory: string): Promise<void> {
 }
 
 /**
- * Removes directories that hold nothing but a database without records of clients.
+ * Removes directories that hold only a database without records of clients.
  * @param made parents first, the data directory last. @throws when a directory holds anything else.
  */
 export async function removeUnused(directory: string, made: readonly string[]): Promise<void> {
@@ -46,7 +46,7 @@ export async function removeUnused(directory: string, made: readonly string[]): 
   }
 }
 
-/** Whether there is no table, and no record of a client in a log. */
+/** True without tables and without records of clients in a log. */
 async function isUnused(directory: string, sizes: ReadonlyMap<string, number>): Promise<boolean> {
   for (const file of sizes.keys()) {
     if (/\.(ldb|sst)$/.test(file)) return false

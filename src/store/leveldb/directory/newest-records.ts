@@ -10,7 +10,7 @@ import { encodeNewest } from '../records/newest-record.js'
 const RECORDS_AT_A_TIME = 1000
 
 /**
- * Converts a database of format 1: fills CF_NEWEST from CF_WRITE, and puts records above the oracle's mark on the list of those
+ * Converts a database of format 1: fills CF_NEWEST from CF_WRITE, and lists records above the oracle's mark in the list of those
  * ahead. Can be repeated after a crash.
  */
 export async function buildNewest(engine: Engine, mark: Timestamp): Promise<void> {

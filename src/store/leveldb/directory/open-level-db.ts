@@ -5,9 +5,9 @@ import { makeDirectory } from './make-directory.js'
 import { syncDirectory } from './sync-directory.js'
 
 /**
- * Opens a LevelDB as it is: `openVerified` looks at its files first.
- * @param held released when the engine is closed, or could not be opened.
- * @throws DataDirectoryError; what `openLevelEngine` does.
+ * Opens a LevelDB as it is; `openVerified` verifies its files first.
+ * @param held released when the engine is closed or fails to open.
+ * @throws DataDirectoryError; the errors of `openLevelEngine`.
  */
 export async function openLevelDb(directory: string, held?: DirectoryHold, tuning?: LevelTuning): Promise<Engine> {
   if (held === undefined) await makeDirectory(directory)

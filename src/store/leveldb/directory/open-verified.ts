@@ -11,7 +11,7 @@ import { requireOwn } from './require-own.js'
 import { syncDirectory } from './sync-directory.js'
 
 /**
- * Verifies the files of a LevelDB, then opens it. Tables that are too large together are left to the scrub.
+ * Verifies the files of a LevelDB, then opens it. Leaves tables that are too large together to the scrub.
  * @throws DataDirectoryError
  */
 export async function openVerified(directory: string, tuning?: LevelTuning): Promise<Engine> {

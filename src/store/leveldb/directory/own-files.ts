@@ -4,14 +4,17 @@ import { FILES_LOOK_EVERY_MS, FILES_LOOK_MS } from '../../../limits.js'
 import type { Engine } from '../engine/engine.js'
 import { numberOf } from '../files/verify-files.js'
 
-/** Files of an open LevelDB are gone or were replaced. The code `LEVEL_...` makes this an error of the engine. @internal */
+/**
+ * Files of an open LevelDB are gone or were replaced. The prefix `LEVEL_` of the code makes this an error of the engine.
+ * @internal
+ */
 export class DirectoryLost extends Error {
   override readonly name = 'DirectoryLost'
   readonly code = 'LEVEL_DIRECTORY_LOST'
 }
 
 const NO_ENTRY = { throwIfNoEntry: false } as const
-/** LevelDB numbers logs and tables together. Up to this many numbers are tried to find the next log. */
+/** LevelDB numbers logs and tables together. The search for the next log tries this many numbers. */
 const LOG_NUMBERS_TRIED = 1000
 
 interface OwnFile {
@@ -23,7 +26,7 @@ interface OwnFile {
 
 interface OpenFiles {
   readonly lock: OwnFile
-  /** CURRENT and the MANIFEST that it names. They change only when LevelDB is opened again. */
+  /** CURRENT and its MANIFEST, which change only when LevelDB is opened again. */
   readonly state: readonly OwnFile[]
   /** The current log, or the one before it. */
   log: OwnFile
@@ -31,10 +34,10 @@ interface OpenFiles {
 
 /**
  * Checks that the directory still has the files that LevelDB has open. LevelDB keeps writing into deleted files, and no start
- * would find those writes. When LOCK was deleted, a second server may come in.
+ * would find those writes. A deleted LOCK lets a second server in.
  */
 export class OwnFiles {
-  /** Why the directory is no longer this server's; set for good. */
+  /** Reason why the directory is no longer this server's; once set, it stays. */
   lost: string | undefined
   #open: OpenFiles
   #lookedAtMs = performance.now()
@@ -51,8 +54,8 @@ export class OwnFiles {
   }
 
   /**
-   * To be called before an acknowledgement. Looks at LOCK every time, and at the other files every `FILES_LOOK_MS`. While LOCK is
-   * there no other process has opened the database, and one that opens it later reads the writes before this call.
+   * Call before each acknowledgement. Looks at LOCK every time, and at the other files every `FILES_LOOK_MS`. While LOCK is
+   * there, no other process has opened the database, and one that opens it later reads the writes before this call.
    * @throws DirectoryLost
    */
   require(): void {
@@ -61,14 +64,14 @@ export class OwnFiles {
     this.requireNotLost()
   }
 
-  /** Does not look at any file. @throws DirectoryLost when an earlier look found the directory lost. */
+  /** Looks at no file. @throws DirectoryLost when an earlier look found the directory lost. */
   requireNotLost(): void {
     if (this.lost !== undefined) throw new DirectoryLost(this.lost)
   }
 
   /**
-   * Opening LevelDB again makes new files, even when it fails in the end. While LOCK is there they belong to this server; when
-   * LOCK has gone meanwhile, the next look finds that.
+   * Opening LevelDB again makes new files, even when it fails in the end. While LOCK is there they belong to this server; if LOCK
+   * has gone, the next look finds that.
    */
   async whileReopening(reopen: () => Promise<void>): Promise<void> {
     this.#isReopening = true
@@ -105,7 +108,7 @@ export class OwnFiles {
     this.onLost(this.lost)
   }
 
-  /** A file that cannot be looked at, because rights were taken away for example, counts as there. */
+  /** A file that cannot be looked at, for lack of permission for example, counts as present. */
   #stateOf({ path, dev, ino }: OwnFile): 'same' | 'gone' | 'other' {
     try {
       const found = statSync(path, NO_ENTRY)
@@ -122,7 +125,7 @@ export class OwnFiles {
     return { lock: this.#fileOf('LOCK'), state: ['CURRENT', manifest].map((name) => this.#fileOf(name)), log }
   }
 
-  /** Tries names before a listing: while LevelDB makes and deletes files, a listing may miss one that is there all the time. */
+  /** Tries names before a listing, which may miss a present file while LevelDB makes and deletes others. */
   #logAfter(number: number): OwnFile | undefined {
     for (let next = number + 1; next <= number + LOG_NUMBERS_TRIED; next++) {
       const found = this.#find(`${String(next).padStart(6, '0')}.log`)
@@ -150,7 +153,7 @@ export class OwnFiles {
   }
 }
 
-/** Wraps an engine so that it acknowledges nothing once its files are gone. */
+/** Acknowledges nothing once the files are gone. */
 export function ownedEngine(engine: Engine, files: OwnFiles): Engine {
   return {
     ...engine,

@@ -5,18 +5,18 @@ import { hasOnlyOthers } from '../files/own-records.js'
 import { metaKey } from '../records/keyspace.js'
 
 const OF_LEVELDB = /^(CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(log|dbtmp|ldb|sst))$/
-/** What file systems, desktops and PerKV's own flag for a pid put into the root of a volume. */
+/** Entries that file systems, desktops and PerKV's pid flag leave in the root of a volume. */
 const OF_A_VOLUME =
   /^(lost\+found|System Volume Information|\$RECYCLE\.BIN|aquota\.\w+|.+\.pid|\.(snapshots?|zfs|DS_Store|Trash.*|fseventsd|Spotlight-V100|nfs.*|keep|gitkeep|gitignore))$/
 
-/** Files of RocksDB, which LevelDB does not have. */
+/** Files that RocksDB has and LevelDB has not. */
 const OF_ROCKSDB = /^(IDENTITY|OPTIONS-\d+)$/
-/** Records that every start makes sure of. */
+/** Records that every start writes. */
 export const OF_A_START = ['format', 'oracle/mark', 'cursor/secret'].map(metaKey)
 
 /**
- * Refuses a directory that has files and no database, or the database of another program: its owner has probably named another one by
- * mistake. Changes nothing.
+ * Refuses a directory with files but no database, or with the database of another program, which was probably named by mistake.
+ * Changes nothing.
  * @throws DataDirectoryError
  */
 export async function requireOwn(directory: string): Promise<void> {

@@ -3,14 +3,14 @@ import type { Engine, EngineOp } from '../engine/engine.js'
 import { CF_DEFAULT, metaKey } from '../records/keyspace.js'
 
 const META_FORMAT = metaKey('format')
-/** Key of the last sealed record, while a conversion goes on. */
+/** Key of the last sealed record, during a conversion. */
 const META_CURSOR = metaKey('seal/cursor')
 const RECORDS_AT_A_TIME = 1000
 const VALUES_AT_A_TIME = 16
 
 /**
- * Converts a database of format 2: puts a seal on every record. A crash in between does no harm: each batch also stores how
- * far the conversion has come, and the next run continues there.
+ * Converts a database of format 2: seals every record. A crash in between does no harm: each batch also stores how far the
+ * conversion has come, and the next run continues there.
  * @param inForce the new format, written with the last batch.
  */
 export async function sealRecords(engine: Engine, inForce: EngineOp): Promise<void> {

@@ -1,9 +1,9 @@
 import { open } from 'node:fs/promises'
 
-/** Failures of the disk. Any other error means that this system cannot fsync a directory, as on Windows. */
+/** Failures of the disk. Any other error means that the system cannot fsync a directory, such as Windows. */
 const FAILURES: ReadonlySet<string | undefined> = new Set(['EIO', 'ENOSPC', 'EDQUOT'])
 
-/** Puts the names of a directory's files on disk, which an fsync of a file need not do. */
+/** Puts a directory's file names on disk, which an fsync of a file need not do. */
 export async function syncDirectory(directory: string): Promise<void> {
   try {
     await syncFile(directory)

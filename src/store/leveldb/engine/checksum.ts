@@ -6,7 +6,7 @@ import type { Engine, EngineOp, EngineReader } from './engine.js'
 
 const SEAL_BYTES = 4
 
-/** Appends the CRC-32C of key and value to the value, as it is stored on disk. */
+/** Appends the CRC-32C of key and value to the value. */
 export function seal(key: Buffer, value: Buffer): Buffer {
   const sealed = Buffer.allocUnsafe(value.length + SEAL_BYTES)
   sealed.set(value)
@@ -34,8 +34,8 @@ export function unseal(key: Buffer, sealed: Buffer): Buffer {
 }
 
 /**
- * An engine that seals every value. LevelDB itself reads without verifying the checksums of its blocks, and a compaction puts
- * new checksums on damaged data. Reads throw CorruptRecord when a seal does not match.
+ * An engine that seals every value. LevelDB itself reads without verifying the checksums of its blocks, and a compaction puts new
+ * checksums on damaged data. Reads throw CorruptRecord when a seal does not match.
  */
 export function sealedEngine(engine: Engine): Engine {
   return {
@@ -61,7 +61,7 @@ export function sealedEngine(engine: Engine): Engine {
   }
 }
 
-/** Bytes between two yields: their CRC takes a millisecond or two. */
+/** Bytes between two yields, whose CRC takes a millisecond or two. */
 const SEALED_AT_A_TIME = 2 * 1024 * 1024
 
 function* sealedOps(ops: readonly EngineOp[]): Generator<void, EngineOp[], void> {
@@ -77,7 +77,7 @@ function* sealedOps(ops: readonly EngineOp[]): Generator<void, EngineOp[], void>
   return sealed
 }
 
-/** Fixed cost of sealing one op, as a number of bytes that would take as long. */
+/** Fixed cost of sealing one op, as the number of bytes whose CRC takes as long. */
 const OP_BYTES = 1024
 
 export function sealedOp(op: EngineOp): EngineOp {

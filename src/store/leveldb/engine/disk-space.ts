@@ -4,15 +4,15 @@ import { join } from 'node:path'
 import type { DiskSpace } from '../../store.js'
 import { sizesOf } from '../files/verify-files.js'
 
-/** LevelDB writes a manifest, a new log and the start of a table when it is opened, beside the tables made of its logs. */
+/** LevelDB writes a manifest, a new log and the start of a table when it opens, besides the tables made of its logs. */
 const OPENING_BYTES = 4 * 1024 * 1024
-/** Extra room for a compaction; without it the first compaction would fail again at once. */
+/** Extra room for a compaction, without which the first compaction would fail again at once. */
 const COMPACTION_BYTES = 32 * 1024 * 1024
 const CHUNK = randomBytes(1024 * 1024) // Random, so that no file system can compress it.
 
 /**
- * Rejects with the system's error when the disk has no room for the files that LevelDB writes when it is opened. Finds out by
- * writing as many bytes: `statfs` knows neither quotas nor directories that have become read-only.
+ * Rejects with the system's error when the disk has no room for the files that LevelDB writes when it opens. Finds out by writing
+ * as many bytes, because `statfs` knows neither quotas nor directories that have become read-only.
  */
 export async function requireRoom(directory: string): Promise<void> {
   const needed = (await logBytesOf(directory)) + OPENING_BYTES
@@ -30,13 +30,12 @@ export async function requireRoom(directory: string): Promise<void> {
   }
 }
 
-/** @throws the system's error. */
 export async function diskSpaceOf(directory: string): Promise<DiskSpace> {
   const { bavail, blocks, bsize } = await statfs(directory)
   return { freeBytes: bavail * bsize, bytes: blocks * bsize }
 }
 
-/** LevelDB turns its logs into tables when it is opened. @returns 0 when there is no directory. */
+/** Bytes of the logs, which LevelDB turns into tables when it opens. @returns 0 without a directory. */
 export async function logBytesOf(directory: string): Promise<number> {
   let bytes = 0
   for (const [name, size] of await sizesOf(directory).catch(() => [])) if (name.endsWith('.log')) bytes += size

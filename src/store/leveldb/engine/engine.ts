@@ -19,32 +19,32 @@ export interface EngineIterator {
 export interface EngineReader {
   get(key: Buffer): Promise<Buffer | undefined>
   getMany(keys: Buffer[]): Promise<(Buffer | undefined)[]>
-  /** The iterator sees the database as it is at this call. */
+  /** The iterator sees the database as of this call. */
   iterator(range: EngineRange): EngineIterator
 }
 
 export interface TableLevel {
   readonly level: number
   readonly files: number
-  /** To the next lower MiB. */
+  /** Rounded down to MiB. */
   readonly bytes: number
 }
 
 /** The calls of LevelDB that the store uses. Tests replace it to make the disk fail. */
 export interface Engine extends EngineReader {
-  /** Blocks the event loop, in the worst case for a read from disk. */
+  /** Blocks the event loop, at worst for a read from disk. */
   getSync(key: Buffer): Buffer | undefined
   /** Writes one atomic batch. With `sync` it is on disk when the promise is fulfilled. */
   write(ops: readonly EngineOp[], sync: boolean): Promise<void>
   snapshot(): EngineReader & { close(): Promise<void> }
   compactRange(start: Buffer, end: Buffer): Promise<void>
-  /** Approximate bytes on disk, without records that are still in memory and the log. */
+  /** Approximate bytes on disk, without records that are only in memory and the log. */
   approximateSize(start: Buffer, end: Buffer): Promise<number>
-  /** The tables of each level that has any. Absent: the engine has no levels. */
+  /** Non-empty levels. Absent: the engine has no levels. */
   levels?(): readonly TableLevel[]
   /** Rejects when the disk has no room for `reopen`, which would fail and leave the database closed. */
   requireRoom(): Promise<void>
-  /** Closes and opens the database, which settles whether a failed write is on disk. */
+  /** Closes and opens the database, which decides whether a failed write is on disk. */
   reopen(): Promise<void>
   close(): Promise<void>
 }

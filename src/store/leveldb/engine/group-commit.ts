@@ -4,9 +4,9 @@ import type { LoggedChange } from '../../../percolator/change.js'
 import type { Engine, EngineOp } from './engine.js'
 
 /**
- * Called once per batch, in a later turn of the event loop than the call that submitted it. Must not throw.
- * @param error undefined when the batch is written and, with `sync`, on disk. The engine's error when the batch may be on disk
- *   or not; KvError `storage_unavailable` when it waited behind a failed write and is not on disk.
+ * Called once per batch, in a later turn of the event loop than its submission. Must not throw.
+ * @param error undefined when the batch is written and, with `sync`, on disk. The engine's error when the batch may or may not be
+ *   on disk; KvError `storage_unavailable` when it waited behind a failed write and is not on disk.
  */
 export type Answered = (error: unknown) => void
 
@@ -39,7 +39,7 @@ class Group {
         answered(error)
       } catch (fault) {
         queueMicrotask(() => {
-          throw fault // A fault of one caller must not leave the others of its group, and all later groups, without answers.
+          throw fault // A caller's fault must not leave the other batches of its group, and all later groups, without answers.
         })
       }
     }
@@ -54,7 +54,7 @@ class Group {
 export class GroupCommit {
   #next = new Group()
   #writing: Promise<void> | undefined
-  /** Counts of batches that are waiting or being written. */
+  /** Batches that wait or are being written. */
   readonly queue = { batches: 0, bytes: 0 }
 
   constructor(
@@ -62,12 +62,12 @@ export class GroupCommit {
     readonly sync: boolean,
     /** Called after a failed write, before its batches are rejected. Must not reject. */
     readonly recover: (error: unknown) => Promise<void>,
-    /** Makes the log records of the changes of one group, which land or fail with it. */
+    /** Makes the log records of one group's changes, which are written with the group. */
     readonly logOf: (changes: LoggedChange[]) => EngineOp[] = () => [],
     readonly meters: GroupMeters = new StoreMeters(),
   ) {}
 
-  /** Fulfilled or rejected as `Answered` says. */
+  /** Settles as `Answered` says. */
   submit(ops: readonly EngineOp[], changes?: readonly LoggedChange[]): Promise<void> {
     return new Promise((resolve, reject) => {
       this.enqueue(ops, (error) => (error === undefined ? resolve() : reject(error)), changes)
@@ -76,7 +76,7 @@ export class GroupCommit {
 
   /**
    * `submit` without a promise.
-   * @param changes committed by the batch, for the log; few, because a group takes one turn of the event loop for them.
+   * @param changes committed by the batch, for the log; few, because a group handles them in one turn of the event loop.
    */
   enqueue(ops: readonly EngineOp[], answered: Answered, changes?: readonly LoggedChange[]): void {
     const bytes = bytesOf(ops)
@@ -87,7 +87,7 @@ export class GroupCommit {
     this.#writing ??= new Promise<void>((next) => setImmediate(next)).then(() => this.#run())
   }
 
-  /** Fulfilled after the answer to a batch that is submitted in this turn of the event loop, whether or not it was written. */
+  /** Fulfilled after the answer to a batch submitted in this turn of the event loop, whether or not it was written. */
   get nextIsOver(): Promise<void> {
     return this.#next.over
   }
@@ -145,7 +145,6 @@ export class GroupCommit {
     return sum
   }
 
-  /** Fulfilled when no batch is waiting or being written. */
   async idle(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing
   }

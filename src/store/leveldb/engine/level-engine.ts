@@ -5,24 +5,22 @@ import { dropTornEdit, requireSound } from '../files/sound-directory.js'
 import { requireRoom } from './disk-space.js'
 import type { Engine, EngineOp, EngineReader, TableLevel } from './engine.js'
 
-/** Approximate bytes that one crossing into LevelDB returns at most. */
+/** Approximate limit on the bytes that one crossing into LevelDB returns. */
 const PAGE_BYTES = 256 * 1024
 
 type Level = ClassicLevel<Buffer, Buffer>
 type LevelSnapshot = ReturnType<Level['snapshot']>
 
-/** Files of any tuning can be read with any other: each block says whether it is compressed. */
+/** Files written with any tuning can be read with any other, because each block says whether it is compressed. */
 export interface LevelTuning {
-  /** Size of LevelDB's cache of uncompressed blocks. Default: 8 MiB. */
+  /** LevelDB's cache of uncompressed blocks. Default: 8 MiB. */
   readonly blockCacheBytes?: number | undefined
-  /** Of blocks written from now on. Default: snappy. */
+  /** Applies to blocks written from now on. Default: snappy. */
   readonly compression?: 'snappy' | 'none' | undefined
 }
 
 export interface LevelHooks {
-  /** Called after LevelDB was opened again. */
   readonly onReopen: () => Promise<void>
-  /** Called after LevelDB was closed. */
   readonly onClose: () => Promise<void>
 }
 
@@ -100,7 +98,7 @@ function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
     iterator({ gte, lt, reverse = false, values = true }) {
       const iterator = db.iterator({ gte, lt, reverse, values, highWaterMarkBytes: PAGE_BYTES, ...at })
       return {
-        // classic-level ends a page early once it holds `highWaterMarkBytes`: only an empty page is the end of the range.
+        // classic-level ends a page early once it holds `highWaterMarkBytes`, so only an empty page is the end of the range.
         async nextv(size) {
           const entries = (await iterator.nextv(size)) as [Buffer, Buffer][]
           for (let more = entries; more.length > 0 && entries.length < size; ) {
@@ -115,7 +113,7 @@ function readerOf(db: Level, snapshot?: LevelSnapshot): EngineReader {
   }
 }
 
-/** @param stats LevelDB's table: a line per level, with its number, its files and their MiB first. */
+/** @param stats LevelDB's table, one line per level: number, files, MiB, and more. */
 function levelsIn(stats: string): TableLevel[] {
   return [...stats.matchAll(/^ *(\d+) +(\d+) +(\d+) /gm)].map(([, level, files, mib]) => ({
     level: Number(level),

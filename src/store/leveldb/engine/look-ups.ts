@@ -1,25 +1,25 @@
 import type { Engine } from './engine.js'
 
-/** A look-up that takes longer has probably read from disk; or another thread had the core meanwhile. */
+/** A longer look-up has probably read from disk, or another thread had the core. */
 const SLOW_MS = 0.2
-/** Look-ups on the event loop may be slow for so long on average: about the cost of a crossing into the thread pool. */
+/** Average slow time per look-up that the event loop bears, about the cost of a crossing into the thread pool. */
 const ALLOWANCE_MS = 0.03
 /** Slow time beyond the allowance at which the thread pool takes over. */
 const EXCESS_MS_MAX = 9
-/** One look-up counts for no more, so the thread pool takes over after four slow ones at the earliest. */
+/** Limit on what one look-up counts, so that the thread pool takes over after four slow ones at the earliest. */
 const COUNTED_MS_MAX = 3
-/** Look-ups that the thread pool takes at first. It takes twice as many each time that look-ups are still slow afterwards. */
+/** Look-ups that the thread pool takes first. The number doubles each time that look-ups are still slow afterwards. */
 const POOLED_MIN = 64
 const POOLED_MAX = 2048
 
 /**
- * Looks up single records. Nearly all are in the memory of LevelDB or of the operating system, and take microseconds, less than
- * a crossing into the thread pool and back. So look-ups run on the event loop until several are slow: then the thread pool takes
+ * Looks up single records. Nearly all are in the memory of LevelDB or of the operating system, and take microseconds, less than a
+ * crossing into the thread pool and back. So look-ups run on the event loop until several are slow. The thread pool then takes
  * the next ones, because a slow disk must not block other requests.
  */
 export class LookUps {
   readonly #engine: Engine
-  /** Look-ups that the thread pool still takes. */
+  /** Number of look-ups that the thread pool still takes. */
   #pooledLeft: number
   #pooledNext = POOLED_MIN
   #excessMs = 0
@@ -33,7 +33,7 @@ export class LookUps {
     this.#pooledLeft = slowMs > 0 ? 0 : Number.POSITIVE_INFINITY
   }
 
-  /** Whether the next look-up runs on the event loop. */
+  /** True when the next look-up runs on the event loop. */
   get areQuick(): boolean {
     return this.#pooledLeft === 0
   }
@@ -44,7 +44,7 @@ export class LookUps {
     return this.#engine.get(key)
   }
 
-  /** On the event loop, in any case. */
+  /** Always on the event loop. */
   getNow(key: Buffer): Buffer | undefined {
     const beganAtMs = performance.now()
     const bytes = this.#engine.getSync(key)
@@ -57,7 +57,7 @@ export class LookUps {
     this.#excessMs = Math.max(0, this.#excessMs + slowMs - ALLOWANCE_MS)
     if (this.#excessMs === 0) this.#pooledNext = POOLED_MIN
     if (this.#excessMs < EXCESS_MS_MAX) return
-    this.#excessMs = EXCESS_MS_MAX // Stays, so the next slow look-up is one too many.
+    this.#excessMs = EXCESS_MS_MAX // The excess stays, so the next slow look-up is one too many.
     this.#pooledLeft = this.#pooledNext
     this.#pooledNext = Math.min(2 * this.#pooledNext, POOLED_MAX)
   }

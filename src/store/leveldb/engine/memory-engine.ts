@@ -2,7 +2,7 @@ import { PersistentMap } from '../../../bytes/persistent-map.js'
 import { inSlices } from '../../../event-loop/slices.js'
 import type { Engine, EngineIterator, EngineOp, EngineRange, EngineReader } from './engine.js'
 
-/** Longer values stay Buffers: texts of short ones take less memory than Buffer objects. */
+/** Longer values stay Buffers. Short ones take less memory as strings. */
 const TEXT_BYTES_MAX = 1024
 /** Operations between two yields. */
 const OPS_AT_A_TIME = 1024
@@ -10,10 +10,10 @@ const NO_VALUE = Buffer.alloc(0)
 
 type Records = PersistentMap<string | Buffer>
 
-/** An engine without files: its records are gone with it. No call of it fails. */
+/** An engine without files. No call fails. */
 export class MemoryEngine implements Engine {
   #records: Records = new PersistentMap()
-  /** Of the last batch. */
+  /** The last batch. */
   #written: Promise<void> = Promise.resolve()
 
   getSync(key: Buffer): Buffer | undefined {
@@ -45,7 +45,7 @@ export class MemoryEngine implements Engine {
   }
 
   *#write(ops: readonly EngineOp[]): Generator<void, void, void> {
-    // Readers that come between the slices of a long batch see none of it.
+    // Readers between the slices of a long batch see none of it.
     const records = ops.length < OPS_AT_A_TIME ? this.#records : this.#records.snapshot()
     for (let i = 0; i < ops.length; i++) {
       if (i % OPS_AT_A_TIME === OPS_AT_A_TIME - 1) yield

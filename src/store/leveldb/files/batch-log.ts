@@ -1,31 +1,33 @@
 import { type LogContents, readLog } from './log-file.js'
 import { sequencesOf } from './write-batch.js'
 
-/** Bounds of the next batch's sequence number. */
 export interface NextSequence {
   readonly min: bigint
   readonly max: bigint
 }
 
 export interface BatchLog extends LogContents {
-  /** Reason for `soundEnd`, for people; undefined when that is the end of the file, or a torn end as a crash leaves it. */
+  /**
+   * One line for people: why `soundEnd` is not the end; undefined for the end of the file and for a torn end, as a crash leaves
+   * it.
+   */
   readonly fault: string | undefined
-  /** Bounds for the first batch in the following log. */
+  /** Bounds for the first batch of the following log. */
   readonly next: NextSequence
 }
 
-/** More operations than fit into the logs. */
+/** More operations than the logs can hold. */
 const OPS_LOST_MAX = 1n << 24n
 
-/** Bounds for the first log of a MANIFEST. @param lastSequence of the MANIFEST, which may have grown while that was written. */
+/** Bounds for the first log of a MANIFEST. @param lastSequence of the MANIFEST; it may have grown while that was written. */
 export function firstSequence(lastSequence: number): NextSequence {
   return { min: 0n, max: BigInt(lastSequence) + 1n }
 }
 
 /**
- * Reads the batches of a `.log`. They are numbered by their operations, over all logs, so a gap shows that a batch is missing;
- * the batches behind it are `after`. Bytes behind a torn end that look like a record but whose number makes no sense are no
- * record: a value may look like a log, and be the rest of a write that a crash cut off.
+ * Reads the batches of a `.log`. Batches are numbered by their operations, over all logs, so a gap shows a missing batch; the
+ * batches behind it are `after`. Bytes behind a torn end that look like a record, but with an impossible number, are no record: a
+ * value may look like a log, and be the rest of a write that a crash cut off.
  */
 export function readBatches(bytes: Buffer, first: NextSequence): BatchLog {
   const { records, soundEnd, after: behind } = readLog(bytes)

@@ -4,7 +4,7 @@ const [T0, T1, T2, T3, T4, T5, T6, T7] = TABLES as [Int32Array, Int32Array, ...I
 fillTables()
 
 /**
- * CRC-32C (Castagnoli), the checksum of LevelDB's blocks and log records and of PerKV's records. It runs at 1.5 GB/s; for a
+ * CRC-32C (Castagnoli), the checksum of LevelDB's blocks and log records and of PerKV's records. It runs at 1.5 GB/s, and for a
  * record of a hundred bytes it is faster than a call out of JavaScript.
  * @param seed CRC of the bytes before.
  */

@@ -1,4 +1,4 @@
-/** Length of the tag after each key in LevelDB's tables and MANIFEST: sequence number and type (value or deletion). */
+/** LevelDB's tables and MANIFEST add a tag of sequence number and type (value or deletion) to each key. */
 export const TAG_BYTES = 8
 
 export function userKey(internalKey: Buffer): Buffer {

@@ -1,2 +1,2 @@
-/** File beside LevelDB's files while `perkv repair` changes them. */
+/** Name of the file that stands beside LevelDB's files while `perkv repair` changes them. */
 export const JOURNAL = 'REPAIR'

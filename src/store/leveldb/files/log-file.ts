@@ -22,8 +22,8 @@ export interface LogContents {
 }
 
 /**
- * Reads a file of LevelDB's log format: a `.log` or a MANIFEST. LevelDB itself skips records that fail their checksum, and takes
- * any record that is cut off for the end.
+ * Reads a file of LevelDB's log format: a `.log` or a MANIFEST. LevelDB itself skips records that fail their checksum, and treats
+ * any cut record as the end.
  */
 export function readLog(bytes: Buffer): LogContents {
   const records: LogRecord[] = []
@@ -41,7 +41,7 @@ export function readLog(bytes: Buffer): LogContents {
 function readFrom(bytes: Buffer, from: number, records: LogRecord[]): number {
   let begun: { readonly offset: number; readonly parts: Buffer[] } | undefined
   for (let at = from; ; ) {
-    if (BLOCK - (at % BLOCK) < HEADER) at += BLOCK - (at % BLOCK) // The rest of a block is too short for a record.
+    if (BLOCK - (at % BLOCK) < HEADER) at += BLOCK - (at % BLOCK) // The rest of the block is too short for a record.
     if (at >= bytes.length) return begun?.offset ?? bytes.length
     const fragment = fragmentAt(bytes, at)
     const starts = fragment !== undefined && fragment.type <= FIRST
@@ -58,7 +58,7 @@ function readFrom(bytes: Buffer, from: number, records: LogRecord[]): number {
   }
 }
 
-/** Searches the next record byte by byte, because lengths on the way may be damaged. */
+/** Searches byte by byte, because lengths on the way may be damaged. */
 function nextStart(bytes: Buffer, from: number): number | undefined {
   for (let at = from; at + HEADER <= bytes.length; at++) {
     const type = bytes[at + 6] as number

@@ -1,14 +1,14 @@
-/** Range of stored keys. Both ends are included; an absent one is open. */
+/** Range of stored keys. Both ends are inclusive; an absent one is open. */
 export interface StoredRange {
   readonly gte?: Buffer | undefined
   readonly lte?: Buffer | undefined
 }
 
-/** Records that are lost with a damaged part of a file, values and deletions alike. */
+/** Records lost with a damaged part of a file, both values and deletions. */
 export type LostRecords =
   /** In a table: any record between two keys. */
   | { readonly kind: 'range'; readonly file: string; readonly range: StoredRange }
-  /** In the log: from the first damaged record to the end, or to the next readable one. Not all keys are known. */
+  /** In the log, from the first damaged record to the end or to the next readable one. Not all keys are known. */
   | {
       readonly kind: 'log'
       readonly file: string

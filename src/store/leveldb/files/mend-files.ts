@@ -12,9 +12,9 @@ import { batchKeys } from './write-batch.js'
 const TEMPORARY = '.mended'
 
 export interface MendOptions {
-  /** Keeps the records of the log behind a bad one too. */
+  /** Keeps also the log's records behind a bad one. */
   readonly keepsLater: boolean
-  /** Called before the file is changed; awaited. */
+  /** Awaited before the file is changed. */
   readonly onLost: (lost: readonly LostRecords[]) => Promise<void>
 }
 
@@ -25,7 +25,7 @@ export interface MendedFiles {
 
 /**
  * Removes the damaged parts of files, so that LevelDB opens them: bad blocks of tables, and the log from its first bad record on.
- * The later records of the log build on lost ones, so they are removed too, and the database is as it was at that moment.
+ * Later log records build on lost ones, so they go too, and the database is as it was at that moment.
  */
 export async function mendFiles(
   directory: string,
@@ -40,7 +40,7 @@ export async function mendFiles(
   const present = [...sizes.keys()].filter((file) => file.endsWith('.ldb'))
   const missing = faults.flatMap(({ kind, file }) => (kind === 'missing' ? [file] : []))
   const missingTables = missing.filter((file) => file.endsWith('.ldb'))
-  // A MANIFEST that lost its end names tables that were deleted, and not those that replaced them.
+  // A MANIFEST that lost its end names deleted tables, and not those that replaced them.
   const isOld = missingTables.length > 0 && present.some((file) => !live.tables.has(numberOf(file)))
   const isKnown = isRead && !isOld
   const lost: LostRecords[] = []
@@ -79,7 +79,7 @@ export async function mendFiles(
       const keys = gone.flatMap(({ payload }) => batchKeys(payload))
       await onLost([{ kind: 'log', file, offset: isCut ? 0 : soundEnd, keys }])
     }
-    // LevelDB's repair does not look at checksums of the log, so a torn end is removed too.
+    // LevelDB's repair ignores the log's checksums, so a torn end is removed too.
     await replace(join(directory, file), isCut ? Buffer.alloc(0) : bytes.subarray(0, soundEnd))
     isCut ||= after.length > 0
   }
@@ -115,7 +115,7 @@ function boundsOf(table: LiveTable | undefined): StoredRange {
   return { gte: table?.smallest, lte: table?.largest }
 }
 
-/** State of a MANIFEST, as far as it can be read. */
+/** The MANIFEST's state, as far as it can be read. */
 async function remembered(
   directory: string,
   sizes: ReadonlyMap<string, number>,

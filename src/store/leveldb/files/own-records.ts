@@ -6,11 +6,11 @@ import { hasLog, isLiveLog, readManifest, sizesOf, tableName } from './verify-fi
 import { batchKeys } from './write-batch.js'
 
 /**
- * Whether a LevelDB holds records, and none of these. Changes nothing: opening a LevelDB does, and so does asking for its lock.
- * @returns false too for files that are damaged, or change meanwhile.
+ * True when a LevelDB holds records, but none of these. Changes nothing, unlike opening a LevelDB or asking for its lock.
+ * @returns false also when files are damaged or change in the meantime.
  */
 export async function hasOnlyOthers(directory: string, keys: readonly Buffer[]): Promise<boolean> {
-  // First the names: what was in a file that is gone when it is read may be in one that is not among them.
+  // Names come first: records of a file that is gone when it is read may have moved to a file that the list lacks.
   const sizes = await sizesOf(directory)
   if (!sizes.has('CURRENT')) return false
   const live = await readManifest(directory, sizes)

@@ -5,8 +5,8 @@ import { DataDirectoryError } from '../data-directory-error.js'
 import { readManifest, sizesOf, verifyFiles } from './verify-files.js'
 
 /**
- * Verifies a LevelDB before it is opened, because opening drops records that cannot be read. Changes nothing.
- * @param tableBytesMax tables are not read when they are larger than this together. @throws DataDirectoryError
+ * Verifies a LevelDB before it is opened, because opening drops unreadable records. Changes nothing.
+ * @param tableBytesMax tables larger than this together are not read. @throws DataDirectoryError
  */
 export async function requireSound(directory: string, tableBytesMax: number): Promise<void> {
   if ((await faultsOf(directory, tableBytesMax).catch(() => ['unreadable'])).length === 0) return
@@ -19,13 +19,13 @@ async function faultsOf(directory: string, tableBytesMax: number): Promise<strin
   try {
     return (await verifyFiles(directory, { tableBytesMax })).faults.map(({ message }) => message)
   } catch (error) {
-    // There is no directory yet, or opening it will report the error.
+    // The directory does not exist yet, or opening it will report the error.
     if ((error as NodeJS.ErrnoException).syscall === 'scandir') return []
     throw error
   }
 }
 
-/** One line with the first fault, the number of faults, and what to do. */
+/** One line with the first fault, the number of faults, and the remedy. */
 export function damagedDirectory(directory: string, faults: readonly string[]): DataDirectoryError {
   const more = faults.length > 1 ? `, and ${faults.length - 1} more` : ''
   const todo = 'run perkv check and perkv repair, or restore a back-up'
@@ -41,7 +41,7 @@ export async function requireUnlocked(directory: string): Promise<void> {
     ))
   )
     return // Opening would make a LOCK file.
-  // LevelDB takes its lock first, and then refuses to open the database, as it is told here.
+  // LevelDB takes its lock first and then refuses to open the database, because of `errorIfExists`.
   const db = new ClassicLevel(directory, { errorIfExists: true, createIfMissing: false })
   try {
     await db.open()

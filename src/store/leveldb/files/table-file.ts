@@ -6,14 +6,14 @@ import { ByteReader, varint } from './varint.js'
 
 const FOOTER = 48
 const MAGIC = Buffer.from('57fb808b247547db', 'hex')
-/** Length of the trailer of each block: compression type and CRC. */
+/** Trailer of each block: compression type and CRC. */
 const TRAILER = 5
 const PLAIN = 0
 const SNAPPY = 1
 
 interface Handle {
   readonly offset: number
-  /** Length without the trailer. */
+  /** Without the trailer. */
   readonly size: number
 }
 
@@ -32,7 +32,7 @@ interface Layout {
   readonly index: Handle
 }
 
-/** Checks every block of a `.ldb` file against its checksum, which LevelDB writes and does not read. */
+/** Checks every block of a `.ldb` file against its checksum, which LevelDB writes but does not verify. */
 export function tableFaults(file: Buffer): TableFault[] {
   const layout = readFooter(file)
   if (layout === undefined) return [{ offset: Math.max(0, file.length - FOOTER), what: 'footer' }]
@@ -78,7 +78,7 @@ export interface MendedTable {
 
 /**
  * Makes a table from the sound blocks of a damaged one. The blocks stay in place, a new index leaves out the bad ones, and the
- * length stays the one in the MANIFEST. The filter is left out, because it may be made for records in bad blocks alone.
+ * length stays the one in the MANIFEST. The filter is left out, because it may be made for records in bad blocks only.
  * @param size length in the MANIFEST.
  */
 export function mendedTable(file: Buffer, size: number): MendedTable {
@@ -87,7 +87,7 @@ export function mendedTable(file: Buffer, size: number): MendedTable {
   const begin = Math.max(...kept.map(({ handle }) => handle.offset + handle.size + TRAILER))
   const metaIndex = blockOf([])
   const index = blockOf(kept.map(({ key, handle }) => ({ key, value: encodeHandle(handle) })))
-  // Without room behind the blocks the table grows, and only LevelDB's own repair accepts it then.
+  // Without room behind the blocks the table grows, and only LevelDB's own repair accepts that.
   const length = Math.max(size, begin + metaIndex.length + index.length + FOOTER)
   const mended = Buffer.alloc(length)
   file.copy(mended, 0, 0, begin)
@@ -131,7 +131,7 @@ function after(internalKey: Buffer): Buffer {
   return Buffer.concat([userKey(internalKey), Buffer.of(0)])
 }
 
-/** Finds blocks without an index: they follow each other, and each ends where a checksum matches. */
+/** Finds blocks without an index: blocks are adjacent, and each ends where a checksum matches. */
 function foundBlocks(file: Buffer): KeptBlock[] {
   const blocks: KeptBlock[] = []
   for (let offset = 0; offset < file.length; ) {

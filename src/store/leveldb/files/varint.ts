@@ -1,4 +1,4 @@
-/** Reads LevelDB's integers and slices from a buffer. Throws past the end and for malformed ones. */
+/** Reads LevelDB's integers and slices. @throws RangeError past the end and for malformed ones. */
 export class ByteReader {
   constructor(
     readonly bytes: Buffer,

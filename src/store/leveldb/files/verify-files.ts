@@ -17,17 +17,17 @@ export interface VerifiedFiles {
   readonly faults: readonly FileFault[]
   readonly files: number
   readonly bytes: number
-  /** Tables were not read, because together they are larger than `tableBytesMax`. */
+  /** Tables together exceed `tableBytesMax` and were not read. */
   readonly isPartial: boolean
 }
 
 export interface VerifyOptions {
-  /** Tables are not read when they are larger than this together. Default: no limit. */
+  /** Tables larger than this together are not read. Default: no limit. */
   readonly tableBytesMax?: number
   readonly onProgress?: (bytesDone: number, bytesAll: number) => void
 }
 
-/** After an interrupted repair the files may look sound while records are missing. */
+/** After an interrupted repair, files may look sound while records are missing. */
 const INTERRUPTED: FileFault = {
   file: JOURNAL,
   kind: 'repair',
@@ -37,9 +37,9 @@ const INTERRUPTED: FileFault = {
 const NOTHING: VerifiedFiles = { faults: [], files: 0, bytes: 0, isPartial: false }
 
 /**
- * Checks the files of a LevelDB that no process has open against their checksums. LevelDB itself silently drops damaged records of
- * its log, does not look at the checksums of tables, does without a missing log, and makes a new database when CURRENT is missing.
- * A log may end in a torn record.
+ * Checks the files of a LevelDB that no process has open against their checksums. LevelDB itself silently drops damaged records
+ * of its log, ignores the checksums of tables, does without a missing log, and makes a new database when CURRENT is missing. A
+ * log may end in a torn record.
  */
 export async function verifyFiles(directory: string, options: VerifyOptions = {}): Promise<VerifiedFiles> {
   const sizes = await sizesOf(directory)
@@ -53,7 +53,7 @@ async function verifyLevelDb(
   options: VerifyOptions,
 ): Promise<VerifiedFiles> {
   if (!sizes.has('CURRENT')) {
-    // A database that was being made when the process died has no CURRENT either, but no data.
+    // A database whose making was interrupted has no CURRENT either, but no data.
     const data = [...sizes].find(([file, size]) => size > 0 && /\.(ldb|sst|log)$/.test(file))
     return data === undefined ? NOTHING : { ...NOTHING, faults: [missing('CURRENT')] }
   }
@@ -106,8 +106,8 @@ export interface Manifest extends LiveFiles {
 
 /**
  * Reads which files are live, or the fault in the MANIFEST. A MANIFEST may end in a torn record: LevelDB syncs each record before
- * it deletes the files that the record replaces, so after a crash all files of the records before it are still there. When one is
- * missing, the last record was complete once; LevelDB would then go back to an older state and delete the younger tables.
+ * it deletes the files that the record replaces, so after a crash all files of the earlier records are still there. When one is
+ * missing, the last record was once complete; LevelDB would then go back to an older state and delete the younger tables.
  */
 export async function readManifest(
   directory: string,
@@ -136,7 +136,10 @@ function isComplete(live: LiveFiles, sizes: ReadonlyMap<string, number>): boolea
   return hasLog(live, sizes) && [...live.tables].every(([number, { size }]) => sizes.get(tableName(number)) === size)
 }
 
-/** LevelDB makes a log before a MANIFEST names it. A log of 0: the database was never opened, or LevelDB's repair made it. */
+/**
+ * LevelDB makes a log before a MANIFEST names it. A log of 0 means that the database was never opened, or that LevelDB's repair
+ * made it.
+ */
 export function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): boolean {
   return log === 0 || sizes.has(logName(log))
 }
@@ -144,7 +147,7 @@ export function hasLog({ log }: LiveFiles, sizes: ReadonlyMap<string, number>): 
 export async function sizesOf(directory: string): Promise<Map<string, number>> {
   const sizes = new Map<string, number>()
   for (const file of (await readdir(directory)).sort()) {
-    const found = await stat(join(directory, file)).catch(() => undefined) // It was deleted meanwhile.
+    const found = await stat(join(directory, file)).catch(() => undefined) // The file was deleted in the meantime.
     if (found?.isFile()) sizes.set(file, found.size)
   }
   return sizes

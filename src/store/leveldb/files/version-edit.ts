@@ -3,22 +3,21 @@ import { ByteReader } from './varint.js'
 
 export interface LiveTable {
   readonly size: number
-  /** Keys as PerKV stores them. */
+  /** User keys, as PerKV stores them. */
   readonly smallest: Buffer
   readonly largest: Buffer
 }
 
 export interface LiveFiles {
-  /** Of the keys. */
+  /** Name of the order of keys. */
   readonly comparator?: string | undefined
   /** By number. */
   readonly tables: ReadonlyMap<number, LiveTable>
-  /** Numbers of tables that were removed. */
   readonly removed: ReadonlySet<number>
-  /** Logs from this number on are live, and `previousLog`; 0: all logs. */
+  /** Logs from this number on are live, besides `previousLog`; 0: all logs. */
   readonly log: number
   readonly previousLog: number
-  /** Sequence number of an operation that was in a table or a log by then. */
+  /** Sequence number of an operation that was in a table or a log when this was written. */
   readonly lastSequence: number
 }
 
@@ -36,7 +35,7 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
     for (const reader = new ByteReader(record); !reader.isDone; ) {
       const tag = reader.varint()
       switch (tag) {
-        case 1: // Name of the comparator.
+        case 1: // Comparator.
           comparator = reader.slice().toString()
           break
         case 2:
@@ -49,7 +48,7 @@ export function liveFiles(manifestRecords: readonly Buffer[]): LiveFiles {
         case 4:
           lastSequence = reader.varint()
           break
-        case 5: // Start of the next compaction of a level.
+        case 5: // Start of a level's next compaction.
           reader.varint()
           reader.slice()
           break

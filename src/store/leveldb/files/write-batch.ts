@@ -3,7 +3,7 @@ import { ByteReader } from './varint.js'
 const SEQUENCE_AND_COUNT = 12
 const PUT = 1
 
-/** Sequence numbers of a batch, one per operation; undefined when the bytes are too short for a batch. */
+/** Sequence numbers of a batch, one per operation; undefined when the bytes are too short. */
 export function sequencesOf(payload: Buffer): { readonly first: bigint; readonly end: bigint } | undefined {
   if (payload.length < SEQUENCE_AND_COUNT) return undefined
   const first = payload.readBigUInt64LE(0)

@@ -25,7 +25,7 @@ export interface CheckedDirectory {
 }
 
 /**
- * Verifies the files, then the records. Changes nothing except what LevelDB tidies up when it is opened.
+ * Verifies the files, then the records. Changes nothing but what LevelDB tidies up when it opens.
  * @throws DataDirectoryError when there is no database of this format, or it is in use.
  */
 export async function checkDirectory(directory: string, options: CheckDirectoryOptions): Promise<CheckedDirectory> {
@@ -50,7 +50,7 @@ export async function checkDirectory(directory: string, options: CheckDirectoryO
   }
 }
 
-/** Verifies the files of a database. @throws DataDirectoryError when there is none, or it is open. */
+/** @throws DataDirectoryError when there is no database, or it is open. */
 export async function verifiedFiles(
   directory: string,
   onProgress: CheckDirectoryOptions['onProgress'],
@@ -66,11 +66,11 @@ export async function verifiedFiles(
   })
   if ((files.files === 0 && files.faults.length === 0) || (await isHalfMade(directory)))
     throw new DataDirectoryError(`there is no database in ${directory}`)
-  if (files.faults.length > 0) await requireUnlocked(directory) // Another process may have opened it meanwhile.
+  if (files.faults.length > 0) await requireUnlocked(directory) // Another process may have opened it in the meantime.
   return files
 }
 
-/** Reports the number of checked keys now and then. */
+/** Reports the number of checked keys every 10 000 keys. */
 export function progressOf(onProgress: CheckDirectoryOptions['onProgress']): (keys: number) => void {
   return (keys) => {
     if (keys % 10_000 === 0) onProgress?.(`${keys.toLocaleString('en')} keys`)

@@ -19,9 +19,10 @@ export interface CheckedExpiries {
 }
 
 /**
- * Checks that each version that expires above the safe point has its entry in CF_EXPIRY, without which no feed, watch or observer learns
- * of it. Reads do not need the entries, so nothing is lost with one. An entry without its version says nothing: readers compare them.
- * @param engine without seals. @param mayExpire false: no version expires, which saves a walk over CF_WRITE.
+ * Checks that each version that expires above the safe point has its entry in CF_EXPIRY, without which no feed, watch or observer
+ * learns of the expiry. Reads do not need the entries, so a lost one loses no data. An entry without its version is harmless:
+ * readers compare the two.
+ * @param engine without seals. @param mayExpire false when no version expires, which saves a walk over CF_WRITE.
  */
 export async function checkExpiries(
   engine: Engine,
@@ -35,7 +36,7 @@ export async function checkExpiries(
       counted.bytes += stored.length + sealed.length
       const isRead = isEntry(stored)
       if (isRead && opened(stored, sealed) !== undefined) continue
-      // The key says all that there is to say.
+      // The key has all the information.
       const ops = [
         isRead ? ({ type: 'put', key: stored, value: NOTHING } as const) : ({ type: 'del', key: stored } as const),
       ]
@@ -74,7 +75,7 @@ function isEntry(stored: Buffer): boolean {
   }
 }
 
-/** Collections have taken entries up to here. A damaged record has a finding of its own. */
+/** Collections have removed entries up to here. A damaged record has its own finding. */
 async function safePointOf(engine: Engine): Promise<Timestamp> {
   try {
     return await readMetaNumber(sealedEngine(engine), META_SAFE_POINT)
@@ -84,7 +85,7 @@ async function safePointOf(engine: Engine): Promise<Timestamp> {
   }
 }
 
-/** @returns undefined for a record that has a finding of its own, and for all but Puts. */
+/** @returns undefined unless the record is a Put. A damaged record has its own finding. */
 function writeIn(stored: Buffer, sealed: Buffer): WriteRecord | undefined {
   try {
     const value = opened(stored, sealed)

@@ -17,10 +17,10 @@ export interface KeyRecords {
   readonly writes: readonly WriteRecord[]
   /** start_ts of each value in CF_DEFAULT. */
   readonly valuesAt: readonly Timestamp[]
-  /** Record in CF_NEWEST, encoded. */
+  /** Encoded record in CF_NEWEST. */
   readonly newest: Buffer | undefined
   readonly aheadAt: readonly Timestamp[]
-  /** Records that fail their checksums or do not decode. The other fields leave them out. */
+  /** Records that fail their checksums or do not decode, which the other fields leave out. */
   readonly damaged?: readonly DamagedRecord[]
 }
 
@@ -30,7 +30,7 @@ export interface DamagedRecord {
   readonly why: string
 }
 
-/** Column families in which damaged files lost records of a key. Older, deleted records may be back there. */
+/** Column families in which damaged files lost records of a key. Older, deleted records may be visible again there. */
 export interface Suspects {
   readonly lock: boolean
   readonly newest: boolean
@@ -59,26 +59,25 @@ type FindingKind =
 /** A contradiction in the records, and the operations that mend it. */
 export interface Finding {
   readonly kind: FindingKind
-  /** The user's key, for a finding about one. */
+  /** The user's key, if the finding is about one. */
   readonly key?: Uint8Array
   readonly ts?: Timestamp
   /** One line for people, with the key. */
   readonly message: string
-  /** Data that a client wrote can no longer be read. */
+  /** A client's data can no longer be read. */
   readonly isLoss: boolean
   /** Applied in the order of the findings, they leave no contradiction. */
   readonly ops: readonly EngineOp[]
 }
 
-/** Largest timestamp of an oracle. A client made up any timestamp above it. */
+/** Largest timestamp of an oracle. Only a client can have chosen a higher one. */
 export const MARK_MAX: Timestamp = timestampFromMs(CLOCK_MS_MAX) - 1
 
 /**
  * Finds contradictions in the records of one key. Each finding assumes that the ones before it are mended.
- *
- * CF_WRITE and CF_NEWEST both hold the newest Put or Delete. When they differ, the one whose files are intact is right. When
- * that does not decide, the newer record is: records get lost more easily than deleted ones come back.
- * @param mark of the oracle. Records above it must be on the list of those ahead.
+ * CF_WRITE and CF_NEWEST both hold the newest Put or Delete. When they differ, the one whose files are intact is right. When that
+ * does not decide, the newer record is: records get lost more easily than deleted ones come back.
+ * @param mark of the oracle. Records above it must be in the list of those ahead.
  */
 export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SUSPECT): Finding[] {
   const { key, lock, valuesAt, damaged = [] } = records
@@ -115,7 +114,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
     if (type === 'rollback' ? startTs !== commitTs : startTs >= commitTs)
       return removed('bad_timestamps', `says that its transaction began at ${startTs}`)
     const rival = committed.get(startTs)
-    // The older of two commits, and a rollback beside a commit. A deleted lock that came back may have led to them.
+    // The older of two commits, or a rollback beside a commit. A deleted lock that came back may have led to them.
     if (rival !== undefined && rival !== write && type === 'rollback')
       return removed('contradiction', `stands beside a commit of its transaction at ${rival.commitTs}`)
     if (isCopyAlone && isData(write) && commitTs > (copy?.commitTs ?? 0))
@@ -141,7 +140,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
       writes = [copy, ...writes.filter((write) => write.commitTs !== commitTs)].sort((a, b) => b.commitTs - a.commitTs)
     }
   }
-  // Other records have a copy, or are reported as missing their value.
+  // Other records have a copy, or are reported as having lost their value.
   const isLost = ({ stored }: DamagedRecord): boolean =>
     stored[0] === CF_LOCK || (stored[0] === CF_WRITE && restored?.equals(stored) !== true)
   for (const record of damaged) {
@@ -200,7 +199,7 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
   return findings
 }
 
-/** @returns undefined when there is no record, or not one of a Put or Delete. */
+/** @returns undefined unless the record is of a Put or Delete. */
 function newestIn(stored: Buffer | undefined): WriteRecord | undefined {
   if (stored === undefined) return undefined
   try {

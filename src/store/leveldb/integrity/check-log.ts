@@ -29,7 +29,7 @@ import type { Finding } from './check-key.js'
 import { RemovedRanges } from './removed-ranges.js'
 
 const LOG = { gte: Buffer.of(CF_LOG), lt: Buffer.of(CF_LOG + 1) }
-/** Records of the log have at most 64 KiB each. */
+/** A record of the log has up to 64 KiB. */
 const LOG_RECORDS_AT_A_TIME = 64
 const RECORDS_AT_A_TIME = 1000
 const CHANGES_IN_MEMORY = 200_000
@@ -40,12 +40,11 @@ export interface CheckedLog {
 }
 
 /**
- * Checks that the log of changes and the Puts and Deletes of CF_WRITE name each other, above the bound of the log. Of a change that was
- * taken by a delete_range, or overwritten by another transaction with its commit_ts, nothing is left in CF_WRITE.
- *
- * In a sound database that takes two walks over the log and one over CF_WRITE: every change is looked up, and numbers and
- * checksums of both sides then show that nothing is missing.
- * @param engine without seals. @param inMemory changes that may be held to find those that are missing.
+ * Checks that the log of changes and the Puts and Deletes of CF_WRITE name each other, above the bound of the log. A change that
+ * a delete_range removed, or that another transaction with its commit_ts overwrote, leaves nothing in CF_WRITE.
+ * A sound database takes two walks over the log and one over CF_WRITE: every change is looked up, and numbers and checksums of
+ * both sides then show that nothing is missing.
+ * @param engine without seals. @param inMemory changes held in memory to find missing ones.
  */
 export async function checkLog(
   engine: Engine,
@@ -57,7 +56,7 @@ export async function checkLog(
   return check.counted
 }
 
-/** The removals of ranges in the log. @param engine without seals. */
+/** The delete_ranges in the log. @param engine without seals. */
 export async function* removalsIn(engine: Engine): AsyncGenerator<RangeChange, void> {
   for await (const page of pagesOf(engine, LOG, LOG_RECORDS_AT_A_TIME))
     for (const [stored, sealed] of page)
@@ -87,14 +86,14 @@ class LogCheck {
     if (!written.equals(this.#logged)) await this.#findMissing(written.count)
   }
 
-  /** A restore has brought pairs that are in no log; while it is incomplete the bound is not known. */
+  /** A restore brings pairs that are in no log. While it is incomplete, the bound is unknown. */
   async #boundOf(): Promise<Timestamp> {
     if ((await this.#engine.get(META_RESTORE)) !== undefined) return Number.MAX_SAFE_INTEGER
     const sealed = sealedEngine(this.#engine)
     try {
       return Math.max(await readMetaNumber(sealed, META_SAFE_POINT), await readMetaNumber(sealed, META_LOG_START))
     } catch {
-      return Number.MAX_SAFE_INTEGER // A damaged record, which has a finding of its own.
+      return Number.MAX_SAFE_INTEGER // A damaged record, which has its own finding.
     }
   }
 
@@ -111,7 +110,7 @@ class LogCheck {
       }
   }
 
-  /** @returns the removals of ranges. */
+  /** @returns the delete_ranges. */
   async #checkRecords(): Promise<RangeChange[]> {
     const removals: RangeChange[] = []
     for await (const page of this.#records())
@@ -151,7 +150,7 @@ class LogCheck {
     }
   }
 
-  /** CF_NEWEST has the record, which is going to be restored from there. */
+  /** True when CF_NEWEST has the record, which will be restored from there. */
   async #hasCopy({ key, commitTs, startTs }: KeyChange): Promise<boolean> {
     const stored = newestKey(key)
     const sealed = await this.#engine.get(stored)
@@ -174,11 +173,11 @@ class LogCheck {
     for (const { key, type, commitTs } of changes.filter((change) => lost.has(change))) {
       const message = `the ${type} record of ${printKey(key)} at ${commitTs} is gone, and its change is not`
       await this.#onFinding({ kind: 'lost_version', key, ts: commitTs, message, isLoss: true, ops })
-      ops = [] // Those of the first one rewrite the whole record.
+      ops = [] // The operations of the first finding rewrite the whole record.
     }
   }
 
-  /** Goes over the keys in parts, of which each fits into memory. */
+  /** Works in parts of the keys, each of which fits into memory. */
   async #findMissing(written: number): Promise<void> {
     const parts = Math.ceil(Math.max(1, this.#logged.count, written) / this.#inMemory)
     for (let part = 0; part < parts; part++) {
@@ -203,7 +202,7 @@ class LogCheck {
   }
 }
 
-/** Number and checksum of changes in any order. */
+/** Number and checksum of changes, independent of their order. */
 class Fingerprint {
   count = 0
   #sum = 0
@@ -230,7 +229,7 @@ function isOf(change: KeyChange, written: KeyChange | undefined): boolean {
   return written?.startTs === change.startTs && written.type === change.type
 }
 
-/** The change of a record in CF_WRITE; undefined when it is none, and when it is damaged. */
+/** @returns the change of a record in CF_WRITE; undefined when it is none or damaged. */
 function changeIn(stored: Buffer, sealed: Buffer): KeyChange | undefined {
   try {
     const bytes = opened(stored, sealed)
@@ -245,7 +244,7 @@ function changeIn(stored: Buffer, sealed: Buffer): KeyChange | undefined {
   }
 }
 
-/** @returns the reason why the record cannot be used, else its changes. */
+/** @returns the changes, or the reason why the record cannot be used. */
 function changesIn(stored: Buffer, sealed: Buffer): LoggedChange[] | string {
   const value = opened(stored, sealed)
   if (value === undefined) return 'fails its checksum'

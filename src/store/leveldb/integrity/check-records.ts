@@ -41,7 +41,7 @@ import type { DamagedRanges } from './damaged-ranges.js'
 import { missingAttachment } from './missing-attachment.js'
 
 const RECORDS_AT_A_TIME = 1000
-/** Long values may have many MiB each. */
+/** A long value may have many MiB. */
 const VALUES_AT_A_TIME = 16
 
 const FAMILIES = {
@@ -66,30 +66,29 @@ interface Counted {
 
 export interface CheckedRecords {
   readonly families: Readonly<Record<FamilyName, Counted>>
-  /** Numbers of system records by their kind. Kinds without one are absent. */
+  /** Records per kind; kinds without records are absent. */
   readonly system: Readonly<Partial<Record<SystemKind, number>>>
-  /** Number of users' keys with records of any kind but `ahead`. */
+  /** Number of keys of users with records of any kind but `ahead`. */
   readonly keys: number
   readonly findings: number
 }
 
 export interface CheckOptions {
-  /** Called for each finding, and awaited. */
+  /** Awaited. */
   readonly onFinding: (finding: Finding) => Promise<void> | void
   readonly onProgress?: (keys: number) => void
   /** Ranges in which damaged files lost records before this check. */
   readonly damaged?: DamagedRanges
-  /** False: leaves the log of changes and the expiries to checks of their own, after the records of keys are mended. */
+  /** False: leaves out the log of changes and the expiries, which are checked after the records of keys are mended. */
   readonly hasDerived?: boolean
-  /** Called with the records of each key. */
   readonly onKey?: (records: KeyRecords) => void
   /** Unix milliseconds. */
   readonly now?: () => number
 }
 
 /**
- * Checks every record of a database of the present format: that it decodes, that its checksum matches, and, key by key, that
- * the column families agree. Memory holds the records of one key at a time.
+ * Checks every record of a database of the present format: that it decodes, that its checksum matches, and, key by key, that the
+ * column families agree. Memory holds the records of one key at a time.
  * @param engine without seals.
  */
 export async function checkRecords(engine: Engine, options: CheckOptions): Promise<CheckedRecords> {
@@ -100,7 +99,7 @@ export async function checkRecords(engine: Engine, options: CheckOptions): Promi
 
 interface Entry {
   readonly stored: Buffer
-  /** Value without its seal; empty for CF_DEFAULT. */
+  /** Without its seal; empty for CF_DEFAULT. */
   readonly value: Buffer
 }
 
@@ -111,7 +110,7 @@ interface Broken {
 
 interface Group {
   readonly key: Buffer
-  /** The encoded key: groups come in its order. */
+  /** The encoded key, by which groups are sorted. */
   readonly place: Buffer
   readonly entries: Entry[]
   readonly damaged: DamagedRecord[]
@@ -126,7 +125,6 @@ class Check {
   readonly system: Partial<Record<SystemKind, number>> = {}
   keys = 0
   findings = 0
-  /** Whether a version expires. */
   #mayExpire = false
 
   constructor(engine: Engine, options: CheckOptions) {
@@ -154,7 +152,10 @@ class Check {
     await this.#options.onFinding(finding)
   }
 
-  /** Reports an unusable record. It is to be removed, except the `restore` record, which says that the store is not complete. */
+  /**
+   * Reports an unusable record, to be removed. The `restore` record is replaced instead, because it says that the store is
+   * incomplete.
+   */
   async #damaged(stored: Buffer, why: string, isLoss: boolean): Promise<void> {
     const key = userKeyOf(stored)
     await this.#found({
@@ -210,7 +211,7 @@ class Check {
     return present
   }
 
-  /** The seal vouches for the name too: a kind that is not known is a later version's. */
+  /** The seal vouches for the name too, so an unknown kind is a later version's. */
   async #checkSystem(): Promise<void> {
     for await (const { stored, value } of this.#sound(CF_SYSTEM)) {
       const name = nameOfSystem(stored)
@@ -233,7 +234,7 @@ class Check {
     }
   }
 
-  /** Walks over the five families that are sorted by key, side by side. */
+  /** Walks side by side over the five families that are sorted by key. */
   async #checkKeys(mark: Timestamp): Promise<void> {
     const streams = KEYED.map((prefix) => this.#groups(prefix))
     const heads = await Promise.all(streams.map((stream) => stream.next()))
@@ -297,7 +298,7 @@ class Check {
 }
 
 const FAILS = 'fails its checksum'
-/** Whether clients or an operator rely on a record that cannot be made again from others. */
+/** True when clients or an operator rely on the record and no other record can replace it. */
 function isPromise(stored: Buffer): boolean {
   return ![META_FORMAT, ...NUMBERS].some((own) => own.equals(stored))
 }
@@ -306,7 +307,7 @@ const NOTHING = Buffer.alloc(0)
 const NUMBERS = [META_MARK, META_SAFE_POINT, META_LOG_START, META_LOG_READ]
 const KEYED = [CF_LOCK, CF_WRITE, CF_DEFAULT, CF_NEWEST, AHEAD] as const
 
-/** Decoders per kind of record. Each throws CorruptRecord. */
+/** Each throws CorruptRecord. */
 const DECODED = {
   [CF_LOCK]: ({ stored, value }: Entry) => [decodeKey(stored), decodeLock(value)],
   [CF_WRITE]: ({ stored, value }: Entry) => [decodeKey(stored), decodeWrite(value, decodeKeyTs(stored))],
@@ -329,7 +330,7 @@ function recordsOf(key: Buffer, groups: readonly (Group | undefined)[]): KeyReco
   }
 }
 
-/** The write records once the findings are mended. An older version may be the newest then. */
+/** The write records after the findings are mended. An older version may then be the newest. */
 function mendedWrites({ key, writes }: KeyRecords, findings: readonly Finding[]): readonly WriteRecord[] {
   let mended = writes
   for (const op of findings.flatMap(({ ops }) => ops)) {
@@ -361,7 +362,7 @@ function numberIn(value: Buffer): number | undefined {
   return typeof number === 'number' && Number.isSafeInteger(number) && number >= 0 ? number : undefined
 }
 
-/** @returns undefined when the bytes are not the encoding of a user's key. */
+/** @returns undefined when the bytes do not encode a key. */
 function userKeyOf(stored: Buffer): Buffer | undefined {
   const prefix = stored[0] as number
   if (!KEYED.some((keyed) => keyed === prefix)) return undefined

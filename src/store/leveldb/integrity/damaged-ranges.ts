@@ -9,8 +9,8 @@ interface Closed {
 }
 
 /**
- * Ranges in which damaged files lost records. A key in them may be gone, or an older state of it may be back, because deletions
- * are lost too.
+ * Ranges in which damaged files lost records. A key there may be gone, or an older state of it may be back, because deletions are
+ * lost too.
  */
 export class DamagedRanges {
   /** Ascending and disjoint. */
@@ -33,7 +33,7 @@ export class DamagedRanges {
     return this.#ranges.length === 0
   }
 
-  /** Whether a range overlaps `[gte, lt)`; without `lt`, whether one holds the key `gte`. */
+  /** True when a range overlaps `[gte, lt)`; without `lt`, when one contains the key `gte`. */
   meets(gte: Buffer, lt?: Buffer): boolean {
     // Finds the first range that does not end below `gte`.
     let [low, high] = [0, this.#ranges.length]

@@ -14,10 +14,10 @@ const NOTHING = Buffer.alloc(0)
 const RECORDS_AT_A_TIME = 16
 
 /**
- * Checks that the newest version of a key, if it is attached to a lease, has the row by which the end of the lease finds it. A row
- * without such a version says nothing.
+ * Checks that the newest version of a key, if it is attached to a lease, has the row by which the end of the lease finds it. A
+ * row without such a version is harmless.
  * @param engine without seals.
- * @param mark of the oracle: what has expired below it is nobody's any more.
+ * @param mark of the oracle. No transaction needs what has expired below it.
  */
 export async function missingAttachment(
   engine: EngineReader,
@@ -32,7 +32,7 @@ export async function missingAttachment(
   if (found?.type === 'put') return undefined
   const message = `the put record of ${printKey(key)} at ${commitTs} is attached to the fence ${leaseFence}, and has no row of that`
   const ends = { expireTs: 0, leaseFence: 0, isProtected: false, hasOverlappedRollback: false }
-  const at = found ?? newest // A deletion of the row is not true any more: an older version of the key counts again.
+  const at = found ?? newest // A deletion of the row no longer holds: an older version of the key counts again.
   const { startTs } = at
   const write = encodeWrite({ type: 'put', startTs, commitTs: at.commitTs, shortValue: NOTHING, ...ends })
   const ops = [
@@ -42,7 +42,7 @@ export async function missingAttachment(
   return { kind: 'missing_attachment', key, ts: commitTs, message, isLoss: false, ops }
 }
 
-/** Damaged records are found at their own keys. */
+/** Damaged records have findings at their own keys. */
 async function newestOf(engine: EngineReader, row: Uint8Array): Promise<WriteRecord | undefined> {
   for await (const page of pagesOf(engine, versionRange(CF_WRITE, row), RECORDS_AT_A_TIME))
     for (const [stored, sealed] of page) {

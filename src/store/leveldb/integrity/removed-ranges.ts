@@ -2,9 +2,9 @@ import { keyText } from '../../../bytes/key-text.js'
 import type { KeyChange, RangeChange } from '../../../percolator/change.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** For each key the last delete_range that took it. */
+/** The last delete_range that removed each key. */
 export class RemovedRanges {
-  /** Ascending. `#ts[i]` is that of the keys from `#starts[i]` to the next start; -1: none. */
+  /** Ascending. `#ts[i]` applies to the keys from `#starts[i]` to the next start; -1: none. */
   readonly #starts: readonly string[]
   readonly #ts: readonly Timestamp[]
 
@@ -15,7 +15,7 @@ export class RemovedRanges {
     const starts = [...new Set(parts.flatMap(({ from, to }) => [from, to]))].sort()
     const places = new Map(starts.map((start, i) => [start, i]))
     const ts: Timestamp[] = new Array(starts.length).fill(-1)
-    /** The first place at or after one that has no timestamp yet, or nearer to it. */
+    /** The first index at or after each one that has no timestamp yet, or a step towards it. */
     const free = starts.map((_, i) => i)
     for (const { from, to, commitTs } of parts) {
       const end = places.get(to) ?? 0
@@ -40,7 +40,7 @@ export class RemovedRanges {
   }
 }
 
-/** Shortens the way for the next look. */
+/** Shortens the way for the next search. */
 function nextFree(free: number[], from: number): number {
   let at = from
   while (free[at] !== undefined && free[at] !== at) at = free[at] as number

@@ -8,8 +8,8 @@ import { numberOf, readManifest, sizesOf, tableName, verifyTable } from '../file
 const SETTLED_MS = 60_000
 
 /**
- * Verifies the tables of an open database, one after another with pauses, soon after the start and once per day. A damaged key
- * hides its record, which no record's checksum can show.
+ * Verifies the tables of an open database one by one with pauses, soon after the start and once per day. Damage to a key hides
+ * its record, which no record's checksum can show.
  * @param onDamage called once. Verification ends with it.
  */
 export function startScrub(
@@ -29,7 +29,7 @@ export function startScrub(
       if (message !== undefined && !signal.aborted) return onDamage(message)
     }
   }
-  run().catch(() => {}) // Stopped, or the directory cannot be read, which LevelDB will report.
+  run().catch(() => {}) // It was stopped, or the directory cannot be read, which LevelDB will report.
   return { stop: () => stopping.abort() }
 }
 
@@ -54,17 +54,17 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
   return undefined
 }
 
-/** LevelDB goes on serving a deleted table that it has open, and finds any other missing table only when it is read. */
+/** LevelDB goes on serving a deleted table that it has open, and notices any other missing table only when it reads it. */
 async function missingTable(directory: string): Promise<string | undefined> {
   const manifest = await readManifest(directory, await sizesOf(directory))
-  if (!('tables' in manifest)) return undefined // The start and `OwnFiles` look at the MANIFEST.
+  if (!('tables' in manifest)) return undefined // The start and `OwnFiles` check the MANIFEST.
   const sizes = await sizesOf(directory)
   for (const file of [...manifest.tables.keys()].map(tableName))
     if (!sizes.has(file) && (await isLive(directory, file))) return `${file}: it is missing`
   return undefined
 }
 
-/** A compaction that failed on a full disk leaves half a table, which nothing reads and the next opening removes. */
+/** A compaction that failed on a full disk leaves half a table, which LevelDB never reads and removes when it opens next. */
 async function isLive(directory: string, file: string): Promise<boolean> {
   const manifest = await readManifest(directory, await sizesOf(directory))
   return !('tables' in manifest) || manifest.tables.has(numberOf(file))

@@ -7,17 +7,17 @@ import type { Lock } from '../../../percolator/lock.js'
 import { resolvedBelow } from '../../../percolator/resolved.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** Entries that a walk visits between two looks at the clock. */
+/** Entries that a walk visits between two yields. */
 const ENTRIES_AT_A_TIME = 4096
 
-/** `rank`: the highest resolved_ts that the lock allows, while the entry is in the heap of them. */
+/** `rank` is the highest resolved_ts that the lock allows, while the entry is in the heap. */
 export interface LockEntry extends Ranked {
   readonly key: Uint8Array
   /** Readers and writers have to respect it. It is published before the batch that stores it is written. */
   lock: Lock
   /**
-   * Batch in flight that stores, changes or removes this lock. Rejects with `storage_unavailable` when the batch failed and
-   * may or may not be on disk.
+   * Batch in flight that stores, changes or removes this lock. Rejects with `storage_unavailable` when the batch failed and may
+   * or may not be on disk.
    */
   pending: Promise<void> | undefined
   /** `pending` has rejected. */
@@ -25,13 +25,13 @@ export interface LockEntry extends Ranked {
 }
 
 /**
- * CF_LOCK in memory, with the pessimistic locks and those of 1PC transactions in flight, which are never stored. A lock check
- * costs no engine read, and a reader that could miss a commit in flight finds its lock and waits for the batch.
+ * CF_LOCK in memory, with the locks that are never stored: pessimistic ones, and those of 1PC transactions in flight. A lock
+ * check costs no engine read, and a reader that could miss a commit in flight finds its lock and waits for the batch.
  */
 export class LockTable {
   readonly #entries = new Map<string, LockEntry>()
   readonly #order = new OrderedKeys()
-  /** Locks that hold resolved_ts back. Kept while somebody asks for it. */
+  /** Locks that hold resolved_ts back. Kept only while resolved_ts is in use. */
   #holding: MinHeap<LockEntry> | undefined
   readonly #watches = new Set<(entry: LockEntry) => void>()
 
@@ -65,7 +65,10 @@ export class LockTable {
     if (this.#watches.size > 0) for (const tell of this.#watches) tell(entry)
   }
 
-  /** Calls `tell` for every lock that is put from now on, because a walk may have passed its key. @returns ends the watch. */
+  /**
+   * Calls `tell` for every lock that is put from now on, because a walk may have passed its key. @returns a function that ends
+   * the watch.
+   */
   watch(tell: (entry: LockEntry) => void): () => void {
     this.#watches.add(tell)
     return () => this.#watches.delete(tell)
@@ -80,18 +83,18 @@ export class LockTable {
     if (this.#entries.delete(text)) this.#order.delete(text)
   }
 
-  /** Those that have stood longest first; after a start in any order. */
+  /** Oldest first; in any order after a start. */
   all(): IterableIterator<LockEntry> {
     return this.#entries.values()
   }
 
-  /** The lock that holds resolved_ts back most. The first call visits all locks; the next ones cost nothing until `unrank`. */
+  /** The lock that holds resolved_ts back most. The first call visits all locks; later ones cost nothing until `unrank`. */
   lowest(): LockEntry | undefined {
     return this.#ranked.first
   }
 
   /**
-   * Locks that hold resolved_ts back, most of all first, at most `visitsMax`. While nobody asks for resolved_ts, those of the
+   * Locks that hold resolved_ts back, most of all first, at most `visitsMax`. While resolved_ts is not in use, looks only at the
    * locks that have stood longest. The table must not change while this is consumed.
    */
   *ascending(visitsMax: number): Generator<LockEntry, void> {
@@ -120,7 +123,7 @@ export class LockTable {
     return this.#holding
   }
 
-  /** Nobody asks for the lowest lock any more: puts and deletes of locks need not keep their order. */
+  /** Stops keeping the locks in order, until `lowest` is called again. */
   unrank(): void {
     if (this.#holding === undefined) return
     this.#holding = undefined
@@ -134,8 +137,8 @@ export class LockTable {
   }
 
   /**
-   * Visits the entries of users' keys in `[start, end)`, in key order or reversed, until `visit` returns false. Other calls may change the
-   * table between two steps; the walk sees the entries ahead of it as they are when it gets there.
+   * Visits the entries of user keys in `[start, end)`, in key order or reversed, until `visit` returns false. Other calls may
+   * change the table between two steps; the walk sees later entries as they are when it gets there.
    */
   *walk(
     { start, end }: KeyRange,
@@ -160,7 +163,7 @@ export class LockTable {
     }
   }
 
-  /** The entries of users' keys in `[start, end)`, in key order or reversed. The table must not change while this is consumed. */
+  /** The entries of user keys in `[start, end)`, in key order or reversed. The table must not change while this is consumed. */
   *range(start?: Uint8Array, end?: Uint8Array, reverse = false): Generator<LockEntry> {
     if (this.#entries.size === 0) return
     const bounds = [start && keyText(start), end && keyText(end)] as const

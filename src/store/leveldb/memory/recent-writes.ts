@@ -6,16 +6,15 @@ const PAGES = 2 ** 10 // 4 MiB in all.
 const SLOTS = PAGES * PAGE_SLOTS
 
 /**
- * An upper bound of the timestamps of every key's write records. A transaction that started above the bound meets no newer
- * version, and its prewrite need not ask LevelDB.
- *
- * Keys are hashed into slots, and a slot holds the newest timestamp of all its keys. So the table never grows and never
- * forgets; two keys in one slot cost a look into LevelDB at worst.
+ * Upper bounds of the timestamps of every key's write records. A transaction that started above the bound meets no newer version,
+ * so its prewrite need not ask LevelDB.
+ * Keys are hashed into slots, and a slot holds the newest timestamp of all its keys. So the table never grows and never forgets;
+ * two keys in one slot cost a needless look into LevelDB at worst.
  */
 export class RecentWrites {
-  /** A page is made when something is noted in it, so that an idle store takes no memory for them. 0 where nothing was noted. */
+  /** Pages are made on first use, so that an idle store needs no memory for them. A slot of 0 was never used. */
   readonly #pages: (Float64Array | undefined)[] = new Array(PAGES).fill(undefined)
-  /** Upper bound of the records that no slot knows. */
+  /** Upper bound of the records that no slot covers. */
   #bound: Timestamp
 
   /** @param bound upper bound of all write records. */
@@ -23,17 +22,16 @@ export class RecentWrites {
     this.#bound = bound
   }
 
-  /** Upper bound of the key's write records. */
   newest(key: Uint8Array): Timestamp {
     return Math.max(this.#bound, this.#at(slotOf(key)))
   }
 
-  /** Whether the key may have been written since the table was made. */
+  /** True when the key may have been written since the table was made. */
   isNoted(key: Uint8Array): boolean {
     return this.#at(slotOf(key)) !== 0
   }
 
-  /** To be called under the key's latch, before the record is written. */
+  /** Call under the key's latch, before the record is written. */
   note(key: Uint8Array, ts: Timestamp): void {
     const slot = slotOf(key)
     if (ts <= this.#at(slot)) return
@@ -43,7 +41,7 @@ export class RecentWrites {
     this.#pages[at] = page
   }
 
-  /** To be called before records of any keys are written at or below `ts`. */
+  /** Call before records of any keys are written at or below `ts`. */
   noteAll(ts: Timestamp): void {
     this.#bound = Math.max(this.#bound, ts)
   }

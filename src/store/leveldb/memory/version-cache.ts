@@ -1,33 +1,30 @@
 import { keyText } from '../../../bytes/key-text.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** Newest value of a key, or its absence. Answers every read at or above `commitTs`, by `expireTs`. */
+/** Newest value of a key, or its absence. Answers every read at or above `commitTs`, as `expireTs` says. */
 export interface CachedVersion {
   readonly value: Uint8Array | undefined
-  /** Of the Put or Delete; 0 for a key that was never written. */
+  /** 0 for a key that was never written. */
   readonly commitTs: Timestamp
-  /** 0: none. */
   readonly expireTs: Timestamp
-  /** 0: none. */
   readonly leaseFence: Timestamp
 }
 
-/** Cost of an entry beside its key and value: Map slot, objects, Buffer header. Measured and rounded up. */
+/** Memory of an entry beyond its key and value: Map slot, objects, Buffer header. Measured and rounded up. */
 const ENTRY_BYTES = 300
 
-/** @param version undefined while a batch that changes the key is being written. */
+/** `version` is undefined while a batch that changes the key is being written. */
 interface Slot {
   version: CachedVersion | undefined
   bytes: number
 }
 
 /**
- * Newest versions of recently read keys, bounded in bytes, in two generations: a version that is read moves into the younger
- * one, and when that has half of the bytes the older one is dropped. (A Map in order of use would be exact, but V8 walks over
- * all deleted entries before it finds the first that is left.)
- *
+ * Newest versions of recently read keys, bounded in bytes, in two generations: a version that is read moves into the younger one,
+ * and when that has half of the bytes the older one is dropped. (A Map in order of use would be exact, but V8 walks over all
+ * deleted entries before it finds the first that is left.)
  * The cache never holds a version that a commit is about to replace: a writer calls `suspend` before its batch is written, and
- * `renew` or `forget` after it. A fill counts only if it began with no lock on the key and none of these calls came in between.
+ * `renew` or `forget` after it. A fill counts only if it began without a lock on the key and none of these calls came in between.
  */
 export class VersionCache {
   #young = new Map<string, Slot>()
@@ -46,18 +43,18 @@ export class VersionCache {
     return this.#slot(keyText(key))?.version
   }
 
-  /** Whether there is a version, a suspended one, or a fill in progress. Does not count as a use. */
+  /** True for a version, a suspended one, or a fill in progress. Does not count as a use. */
   has(key: Uint8Array): boolean {
     const text = keyText(key)
     return this.#young.has(text) || this.#old.has(text) || this.#fills.has(text)
   }
 
-  /** For a version that was read from the engine in this turn of the event loop, in which no writer can come in. */
+  /** For a version read from the engine in this turn of the event loop, in which no writer can interfere. */
   fill(key: Uint8Array, version: CachedVersion): void {
     this.#put(keyText(key), version)
   }
 
-  /** To be called before the engine is read, if its answer comes in a later turn. */
+  /** Call before the engine is read, if its answer comes in a later turn. */
   beginFill(key: Uint8Array): symbol {
     const fill = Symbol()
     this.#fills.set(keyText(key), fill)
@@ -78,7 +75,7 @@ export class VersionCache {
     if (this.#fills.get(text) === fill) this.#fills.delete(text)
   }
 
-  /** To be called before a batch that changes the key is written. */
+  /** Call before a batch that changes the key is written. */
   suspend(key: Uint8Array): void {
     const text = keyText(key)
     this.#fills.delete(text)
@@ -86,7 +83,7 @@ export class VersionCache {
     if (slot !== undefined) slot.version = undefined
   }
 
-  /** To be called after the batch is written. Replaces the key's version, if it had one. */
+  /** Call after the batch is written. Replaces the key's version, if it had one. */
   renew(key: Uint8Array, version: CachedVersion): void {
     const text = keyText(key)
     this.#fills.delete(text)

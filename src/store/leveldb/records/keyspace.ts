@@ -34,18 +34,17 @@ export const writeKey = (key: Uint8Array, commitTs: Timestamp): Buffer => encode
 export const newestKey = (key: Uint8Array): Buffer => encodeKey(CF_NEWEST, key)
 export const metaKey = (name: string): Buffer => Buffer.concat([Buffer.of(META), Buffer.from(name)])
 
-/** Inverse of `metaKey`. */
 export const nameOfMeta = (stored: Buffer): string => stored.subarray(1).toString()
 
-/** Marks that the key has a write record at `ts`, which was in the future when it was written. */
+/** Its presence says that the key has a write record at `ts`, which was in the future when it was written. */
 export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
-/** All ahead records of one key, newest first. */
+/** Newest first. */
 export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
 
 const LOG_HEAD_BYTES = 1 + 2 * 8
 
-/** A record of the log of changes, by its first change: commit_ts and start_ts ascending, then the key. */
+/** Key of a log record, by its first change: commit_ts and start_ts ascending, then the key. */
 export function logKey({ commitTs, startTs, key }: Pick<Change, 'commitTs' | 'startTs' | 'key'>): Buffer {
   const encoded = encodeKey(CF_LOG, key)
   const out = Buffer.allocUnsafe(LOG_HEAD_BYTES + encoded.length - 1)
@@ -55,7 +54,7 @@ export function logKey({ commitTs, startTs, key }: Pick<Change, 'commitTs' | 'st
   return out
 }
 
-/** Below the records whose first change is at or above `commitTs`, and above the others. */
+/** Lower bound of the records whose first change is at or above `commitTs`. */
 export function logBound(commitTs: Timestamp): Buffer {
   const out = Buffer.allocUnsafe(9)
   out[0] = CF_LOG
@@ -71,7 +70,7 @@ export function firstCommitTs(stored: Buffer): Timestamp {
 
 const EXPIRY_HEAD_BYTES = 1 + 8
 
-/** The entry of a version that expires: by `expiryTs` ascending, then by key, newest first. */
+/** Key of an expiring version's entry: by `expiryTs` ascending, then by key, newest first. */
 export function expiryKey(expiryTs: Timestamp, key: Uint8Array, commitTs: Timestamp): Buffer {
   const version = encodeKeyAt(CF_EXPIRY, key, commitTs)
   const out = Buffer.allocUnsafe(EXPIRY_HEAD_BYTES + version.length - 1)
@@ -80,7 +79,7 @@ export function expiryKey(expiryTs: Timestamp, key: Uint8Array, commitTs: Timest
   return out
 }
 
-/** Below the entries of versions that expire at `expiryTs` or later, and above the others. */
+/** Lower bound of the entries that expire at `expiryTs` or later. */
 export function expiryBound(expiryTs: Timestamp): Buffer {
   const out = Buffer.allocUnsafe(EXPIRY_HEAD_BYTES)
   out[0] = CF_EXPIRY
@@ -90,10 +89,10 @@ export function expiryBound(expiryTs: Timestamp): Buffer {
 
 export const EXPIRY_RANGE = { gte: Buffer.of(CF_EXPIRY), lt: Buffer.of(CF_EXPIRY + 1) }
 
-/** Inverse of `expiryKey`. @throws CorruptRecord */
+/** @throws CorruptRecord */
 export function decodeExpiryKey(stored: Buffer): ExpiryEntry {
   if (stored.length <= EXPIRY_HEAD_BYTES) throw new CorruptRecord('the key of an expiry entry is cut short')
-  const version = stored.subarray(EXPIRY_HEAD_BYTES - 1) // The byte before the key stands for the column family's.
+  const version = stored.subarray(EXPIRY_HEAD_BYTES - 1) // The byte before the key takes the place of the column family's.
   return { expiryTs: readTs(stored, 1, 'expiry'), key: decodeKey(version), commitTs: decodeKeyTs(version) }
 }
 
@@ -104,7 +103,6 @@ export interface ExpiryEntry {
 }
 
 export const systemKey = (name: string): Buffer => Buffer.from(`${CF_SYSTEM_TEXT}${name}`, 'latin1')
-/** Inverse of `systemKey`. */
 export const nameOfSystem = (stored: Buffer): SystemName => stored.toString('latin1', 1) as SystemName
 /** @param prefix a kind, or longer. Must have a character below U+00FF. */
 export function systemRange(prefix: SystemName): { gte: Buffer; lt: Buffer } {
@@ -118,17 +116,17 @@ export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; 
 
 const NO_KEY = new Uint8Array()
 
-/** Every version of every key of users in `[start, end)`. An absent bound means no bound. */
+/** Every version of every user key in `[start, end)`. */
 export function keyRange(cf: ColumnFamily, start: Uint8Array = NO_KEY, end?: Uint8Array): { gte: Buffer; lt: Buffer } {
   return { gte: encodeBound(cf, start), lt: end === undefined ? Buffer.of(cf + 1) : encodeBound(cf, end) }
 }
 
-/** All of a column family: the rows of the server, and those of users after them. */
+/** Reserved keys too, which come before those of users. */
 export function familyRange(cf: ColumnFamily): { gte: Buffer; lt: Buffer } {
   return { gte: Buffer.of(cf), lt: Buffer.of(cf + 1) }
 }
 
-/** Every version of the reserved keys in `[start, end)`, which are reserved too. */
+/** Every version of the reserved keys in `[start, end)`. Both bounds are reserved keys. */
 export function reservedRange(cf: ColumnFamily, start: Uint8Array, end: Uint8Array): { gte: Buffer; lt: Buffer } {
   return { gte: encodeKey(cf, start), lt: encodeKey(cf, end) }
 }
@@ -136,13 +134,13 @@ export function reservedRange(cf: ColumnFamily, start: Uint8Array, end: Uint8Arr
 export const META_FORMAT = metaKey('format')
 export const META_MARK = metaKey('oracle/mark')
 export const META_SAFE_POINT = metaKey('gc/safe_point')
-/** The log of changes has none at or below this timestamp. Absent: it has all. */
+/** The log has no changes at or below this timestamp. Absent: it has all. */
 export const META_LOG_START = metaKey('log/start')
-/** The record is there once somebody has asked for resolved_ts. Later runs then begin with one that is not below any that was told. */
+/** Present once resolved_ts was used. Later runs then begin with a resolved_ts that is not below an earlier one. */
 export const META_LOG_READ = metaKey('log/read')
 export const META_RESTORE = metaKey('restore')
 export const META_CURSOR_SECRET = metaKey('cursor/secret')
 
-/** Deletions of ranges that have begun, by their commit_ts. */
+/** A delete_range that has begun, by its commit_ts. */
 export const rangeDeletionKey = (ts: Timestamp): Buffer => metaKey(`delete_range/${ts}`)
 export const RANGE_DELETIONS = { gte: metaKey('delete_range/'), lt: metaKey('delete_range0') }

@@ -3,7 +3,7 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** Format: commit_ts as 8 bytes, big endian, then the write record as in CF_WRITE. */
+/** Layout: commit_ts as 8 bytes big endian, then the write record as in CF_WRITE. */
 export function encodeNewest(commitTs: Timestamp, encodedWrite: Buffer): Buffer {
   const out = Buffer.allocUnsafe(TS_BYTES + encodedWrite.length)
   writeTs(out, commitTs, 0)
@@ -16,7 +16,7 @@ export function decodeNewest(bytes: Buffer): WriteRecord {
   return decodeWrite(bytes.subarray(TS_BYTES), decodeNewestTs(bytes))
 }
 
-/** Decodes only the commit_ts. @throws CorruptRecord */
+/** @throws CorruptRecord */
 export function decodeNewestTs(bytes: Buffer): Timestamp {
   return readTs(bytes, 0, 'newest')
 }

@@ -76,14 +76,14 @@ export function isCellKind(kind: SystemKind): kind is CellKind {
   return CELL_KINDS.some((each) => each === kind)
 }
 
-/** @throws CorruptRecord for a name, or a value, that no record of this kind has. */
+/** @throws CorruptRecord for a name or value that no record of this kind can have. */
 export function requireSound(kind: SystemKind, name: SystemName, value: Uint8Array): void {
   if (isCellKind(kind) && idOfCell(kind, name) === undefined)
     throw new CorruptRecord(`the name of the ${kind} record has no id of an observer`)
   SYSTEM_KINDS[kind].timestampsIn(value)
 }
 
-/** The first field of a registration, and of the progress of a backfill. @throws CorruptRecord */
+/** Reads the first field of a registration, or of the progress of a backfill. @throws CorruptRecord */
 export function observerIdIn(value: Uint8Array): Timestamp {
   return asInteger(unpackRecord(value, 'observer', 3)[0], 'observer')
 }

@@ -25,16 +25,16 @@ import { REMEDIES, type RegisteredObservers } from './registered-observers.js'
 export interface Loss {
   readonly message: string
   readonly of: 'key' | 'past' | 'versions' | 'locks' | 'log' | 'system' | 'meta' | 'anything'
-  /** For losses of one key. */
+  /** Set for losses of one key. */
   readonly key?: Uint8Array
   /** For other losses: range of stored keys. Absent: any key. */
   readonly range?: StoredRange
 }
 
 /**
- * Losses of records whose keys are unknown. `past`: older versions of keys, while the newest have copies; `versions`: the newest
- * ones too.
- * @param isConverted false: system records stood where format 3 has them.
+ * Losses of records whose keys are unknown. `past`: older versions of keys whose newest have copies; `versions`: the newest ones
+ * too.
+ * @param isConverted false: system records were in the places of format 3.
  */
 export function lossesOf(
   lost: LostRecords,
@@ -64,7 +64,7 @@ export function lossesOf(
   if (isPastOnly) add('past', writes, 'any versions of keys but the newest, and any rollbacks,')
   else add('versions', writes, 'any versions of keys')
   add('locks', clipped(range, CF_LOCK), 'any locks')
-  // Its other changes are made again from the write records.
+  // Other changes of the log are made again from the write records.
   add('log', clipped(range, CF_LOG), 'any delete_range', DELETE_RANGE_REMEDY)
   if (!isConverted)
     add('system', clippedTo(range, OUTCOMES_OF_FORMAT_3), 'any outcomes of requests with an idempotency key')
@@ -76,7 +76,7 @@ export function lossesOf(
       const meets = (id: Timestamp): boolean =>
         clippedTo(range, { gte: systemKey(cellPrefix(kind, id)), lt: systemKey(cellEnd(kind, id)) }) !== undefined
       const whose = observers.whose(meets)
-      // The others are records of observers that were removed, which nobody needs.
+      // Records of other observers belong to removed ones and are not needed.
       if (whose !== undefined) add('system', within, `any ${all} for ${whose.names},`, whose.remedies[kind])
     }
   }
@@ -92,7 +92,7 @@ const PLACES_OF_FORMAT_3: Readonly<Partial<Record<SystemKind, EngineRange>>> = {
 
 const DELETE_RANGE_REMEDY = ': a copy that a feed keeps may hold keys that are gone'
 
-/** A record of changes that cannot be used. */
+/** For a record of changes that cannot be used. */
 export function lossOfLog(stored: Buffer, message: string): Loss {
   return {
     message: `${message}: any delete_range in it${DELETE_RANGE_REMEDY}`,
@@ -103,7 +103,7 @@ export function lossOfLog(stored: Buffer, message: string): Loss {
 
 export const lossOfKey = (key: Uint8Array, message: string): Loss => ({ message, of: 'key', key })
 
-/** A record that cannot be used, and is removed. */
+/** For a system record that cannot be used and is removed. */
 export function lossOfSystem(stored: Buffer, message: string, observers: RegisteredObservers): Loss {
   return { message: `${message}${consequenceOf(stored, observers)}`, of: 'system', range: { gte: stored, lte: stored } }
 }
@@ -123,14 +123,14 @@ function spanOf({ gte, lte }: StoredRange): string {
   return `from ${gte === undefined ? 'the first' : placeName(gte)} to ${lte === undefined ? 'the last' : placeName(lte)}`
 }
 
-/** The part of the range in a column family; undefined when there is none. */
+/** The part of the range in a column family. */
 function clipped({ gte, lte }: StoredRange, prefix: number): StoredRange | undefined {
   if (gte !== undefined && (gte[0] ?? 0) > prefix) return undefined
   if (lte !== undefined && (lte[0] ?? 0) < prefix) return undefined
   return { gte: gte?.[0] === prefix ? gte : undefined, lte: lte?.[0] === prefix ? lte : undefined }
 }
 
-/** Part of a range of stored keys that lies in a place; undefined where it has none. */
+/** The part of the range in `place`. */
 function clippedTo({ gte, lte }: StoredRange, place: EngineRange): StoredRange | undefined {
   if (gte !== undefined && gte.compare(place.lt) >= 0) return undefined
   if (lte !== undefined && lte.compare(place.gte) < 0) return undefined
@@ -139,7 +139,7 @@ function clippedTo({ gte, lte }: StoredRange, place: EngineRange): StoredRange |
   return { gte: isFrom ? gte : undefined, lte: isTo ? lte : undefined }
 }
 
-/** Range of the same users' keys in another column family. */
+/** The range of the same user keys in another column family. */
 function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buffer] {
   const tail = (bound: Buffer): Buffer => wholeKeyOf(bound).subarray(1)
   return [
@@ -148,7 +148,7 @@ function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buf
   ]
 }
 
-/** Key without its timestamp. */
+/** Cuts off the timestamp. */
 function wholeKeyOf(bound: Buffer): Buffer {
   for (let at = isOfServer(bound) ? 18 : 9; at < bound.length; at += 9)
     if (bound[at] !== 0xff) return bound.subarray(0, at + 1)

@@ -10,14 +10,14 @@ import { SYSTEM_KINDS } from '../records/system-kinds.js'
 import { readRestoreProgress } from '../rows/restore-progress.js'
 
 /**
- * The highest timestamp in a database. The oracle's mark has to be above it. Records that clients wrote in the future do not
- * count: those on the list of records ahead, and those above every timestamp of an oracle.
+ * The highest timestamp in a database, below which the oracle's mark must not be. Does not count records that clients wrote in
+ * the future: those in the list of records ahead, and those above every timestamp of an oracle.
  */
 export class NewestTimestamp {
   readonly #mark: Timestamp
   ts: Timestamp = 0
 
-  /** @param mark records on the list count as future ones when they are above it. */
+  /** @param mark listed records count as future ones when they are above it. */
   constructor(mark: Timestamp) {
     this.#mark = mark
   }
@@ -33,7 +33,7 @@ export class NewestTimestamp {
     if (lock !== undefined) for (const ts of [lock.startTs, lock.forUpdateTs, lock.minCommitTs]) this.#raise(ts)
   }
 
-  /** Notes the safe point, pins and a restore: timestamps that were handed out, though no record may stand at them. */
+  /** Notes the safe point and pins: timestamps that were handed out, though no record may have them. */
   async noteMeta(engine: Engine): Promise<void> {
     this.#raise(await readMetaNumber(engine, META_SAFE_POINT))
     for (const { ts } of await pinsIn(engine)) this.#raise(ts)
@@ -49,12 +49,12 @@ export class NewestTimestamp {
         for (const [, bytes] of page) for (const ts of SYSTEM_KINDS[kind].timestampsIn(bytes)) this.#raise(ts)
   }
 
-  /** Notes each delete_range, whose timestamp stands in no other record. @param engine without seals. */
+  /** Notes each delete_range, whose timestamp is in no other record. @param engine without seals. */
   async noteLog(engine: Engine): Promise<void> {
     for await (const { commitTs } of removalsIn(engine)) this.#raise(commitTs)
   }
 
-  /** Notes the timestamp of an incomplete restore, whose pairs are below it. */
+  /** Notes the timestamp of an incomplete restore, which is above its pairs. */
   async noteRestore(engine: Engine): Promise<void> {
     this.#raise((await readRestoreProgress(engine))?.ts ?? 0)
   }
@@ -64,7 +64,6 @@ export class NewestTimestamp {
   }
 }
 
-/** Pins with their stored keys. */
 export async function pinsIn(engine: Engine): Promise<{ readonly stored: Buffer; readonly ts: Timestamp }[]> {
   const found: { readonly stored: Buffer; readonly ts: Timestamp }[] = []
   for await (const page of pagesOf(engine, systemRange('pin/'), 1000))

@@ -7,28 +7,27 @@ import { observerIdIn } from '../records/system-kinds.js'
 
 const RECORDS_AT_A_TIME = 1000
 const OBSERVERS = 'observer/'
-/** A message names no more than these. */
+/** Limit on the names in a message. */
 const NAMES_MAX = 20
 
 interface Whose {
-  /** For a message. */
   readonly names: string
-  /** The consequence of lost records of each kind, for a message. */
+  /** The consequence of lost records, by kind, for a message. */
   readonly remedies: Readonly<Record<CellKind, string>>
 }
 
-/** The observers whose records can be read, to say whose cells are lost. */
+/** Observers whose records can be read, to tell whose cells are lost. */
 export class RegisteredObservers {
   readonly #names: ReadonlyMap<Timestamp, string>
   readonly #areAllKnown: boolean
 
-  /** @param areAllKnown false: records of observers may be lost. */
+  /** @param areAllKnown false when records of observers may be lost. */
   constructor(names: ReadonlyMap<Timestamp, string>, areAllKnown: boolean) {
     this.#names = names
     this.#areAllKnown = areAllKnown
   }
 
-  /** @returns undefined when no cell of an observer can be meant. */
+  /** @returns undefined when no observer's cells can be lost. */
   whose(isMeant: (id: Timestamp) => boolean): Whose | undefined {
     const names = [...this.#names].flatMap(([id, name]) => (isMeant(id) ? name : [])).sort()
     if (names.length === 0 && this.#areAllKnown) return undefined
@@ -38,13 +37,13 @@ export class RegisteredObservers {
     return { names: `the observers ${[...shown, ...more, ...lost].join(', ')}`, remedies: REMEDIES }
   }
 
-  /** @returns undefined for an observer that is not registered, or not known. */
+  /** @returns undefined for an unregistered or unknown observer. */
   nameOf(id: Timestamp): string | undefined {
     return this.#names.get(id)
   }
 }
 
-/** An entry that is lost can't be known by anything else. */
+/** Consequences of losing a cell's record, which no other record can replace. */
 export const REMEDIES: Readonly<Record<CellKind, string>> = {
   notify: ': changes may never be run, until a backfill runs all keys, and others may be run again',
   ack: ': what was run may be run again',

@@ -19,18 +19,17 @@ import { type RepairedRecords, repairRecords } from './repair-records.js'
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 
 export interface RepairOptions {
-  /** Called with one line for each thing that is going to be done, was done, or is lost. */
+  /** Receives one line per planned step, finished step and loss. */
   readonly say: (line: string) => void
-  /** Repairs a copy, which is removed afterwards. */
+  /** Repairs a copy and removes it. */
   readonly isDryRun: boolean
-  /** Keeps a copy of the damaged directory beside it. */
+  /** Keeps a copy of the damaged directory next to it. */
   readonly keepsCopy: boolean
   readonly onProgress?: (line: string) => void
-  /** Called for each loss that is counted. */
   readonly onLoss?: (loss: Loss) => void
-  /** Sets the oracle's mark anew, also to a lower one: for a mark of a wrong clock. */
+  /** Sets the oracle's mark again, even to a lower one: for a mark of a wrong clock. */
   readonly resetsMark?: boolean
-  /** Keeps records of the log behind a damaged one, though they may build on lost ones. */
+  /** Keeps the log's records behind a damaged one, though they may build on lost ones. */
   readonly keepsLater?: boolean
   /** Unix milliseconds. */
   readonly now?: () => number
@@ -38,18 +37,17 @@ export interface RepairOptions {
 
 export interface Repaired {
   readonly isSound: boolean
-  /** Number of problems found in files and records. */
   readonly findings: number
   /** Records made again from a copy of the same facts. */
   readonly restored: number
   /** Records that no read and no transaction needs. */
   readonly removed: number
-  /** Losses of clients' data, certain or possible. A range of unknown length counts as one. 0: every read answers as before. */
+  /** Certain or possible losses of clients' data. A range of unknown length counts as one. 0: every read answers as before. */
   readonly losses: number
 }
 
 /**
- * Makes a damaged database sound, so that it can be served from, and reports the losses. Changes nothing in a sound one.
+ * Makes a damaged database fit to serve from, and reports the losses. Changes nothing in a sound one.
  * @throws DataDirectoryError when there is no database, or it is in use.
  */
 export async function repairDirectory(directory: string, options: RepairOptions): Promise<Repaired> {
@@ -108,7 +106,7 @@ async function repairInPlace(
   const engine = await openLevelDb(directory)
   let records: RepairedRecords
   try {
-    // LevelDB's repair leaves all tables on one level, where look-ups believe the youngest table, not the youngest record.
+    // LevelDB's repair puts all tables on one level, where look-ups trust the youngest table, not the youngest record.
     if (needsRebuild) await engine.compactRange(EVERYTHING.gte, EVERYTHING.lt)
     records = await repairRecords(engine, directory, {
       say,
@@ -173,7 +171,7 @@ async function copyFiles(from: string, to: string): Promise<void> {
     else await copyFile(join(from, file), join(to, file))
     await syncFile(join(to, file))
   }
-  // On disk before anything is mended. Power loss must not leave a mended directory and an incomplete copy.
+  // Must be on disk before anything is mended: power loss must not leave a mended directory and an incomplete copy.
   await syncDirectory(to)
   await syncDirectory(dirname(resolve(to)))
 }

@@ -6,7 +6,8 @@ import type { LostRecords } from '../files/lost-records.js'
 
 /**
  * File with one line per loss that a repair has caused in the database's files so far. Mended files no longer show that records
- * are missing, so an interrupted repair would otherwise be forgotten. While the journal is there, no server opens the database.
+ * are missing, so without it the losses of an interrupted repair would be forgotten. While the journal exists, no server opens
+ * the database.
  */
 export class RepairJournal {
   readonly #directory: string
@@ -30,7 +31,7 @@ export class RepairJournal {
     }
   }
 
-  /** To be called before the file is changed. */
+  /** Call before the file is changed. */
   async add(lost: readonly LostRecords[]): Promise<void> {
     await writeFile(join(this.#directory, JOURNAL), lost.map((one) => `${JSON.stringify(one, encoded)}\n`).join(''), {
       flag: 'a',
@@ -45,13 +46,13 @@ export class RepairJournal {
   }
 }
 
-/** Replacer of `JSON.stringify`, which gets buffers in the form of `Buffer.toJSON`. */
+/** Replacer for `JSON.stringify`, which receives buffers as `Buffer.toJSON` makes them. */
 function encoded(_: string, value: unknown): unknown {
   const isBuffer = typeof value === 'object' && value !== null && 'type' in value && value.type === 'Buffer'
   return isBuffer && 'data' in value ? { hex: Buffer.from(value.data as number[]).toString('hex') } : value
 }
 
-/** Skips a last line that was cut off: its change was not made yet. */
+/** Skips an incomplete last line, whose change was not made yet. */
 function decoded(text: string): LostRecords[] {
   const lines = text.split('\n').slice(0, -1)
   return lines.map((line) =>

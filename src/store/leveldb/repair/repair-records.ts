@@ -42,9 +42,11 @@ import { NewestTimestamp, pinsIn } from './newest-timestamp.js'
 import { RegisteredObservers, registeredObservers } from './registered-observers.js'
 
 const OPS_AT_A_TIME = 1000
-/** Checks after the first mending. Each that finds something is followed by one more; what the last one finds remains. */
+/**
+ * Limit on checks after the first repair. A check that finds something is followed by another; findings of the last one remain.
+ */
 const PASSES_MAX = 10
-/** A mark that is this far above all data and the clock is reported as suspicious. */
+/** A mark this far above all data and the clock is reported as suspicious. */
 const WILD = timestampFromMs(24 * 60 * 60 * 1000)
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 
@@ -53,7 +55,6 @@ export interface RepairedRecords {
   readonly restored: number
   readonly removed: number
   readonly losses: number
-  /** Number of problems that remain. */
   readonly remaining: number
 }
 
@@ -61,17 +62,16 @@ export interface RecordsRepairOptions {
   readonly say: (line: string) => void
   readonly onLoss?: ((loss: Loss) => void) | undefined
   readonly onProgress?: ((line: string) => void) | undefined
-  /** Records that damaged files took away. */
+  /** Records lost with damaged files. */
   readonly lost: readonly LostRecords[]
-  /** The mark on disk may be an old one, because files are damaged. */
+  /** Files are damaged, so the mark on disk may be an old one. */
   readonly areFilesDamaged: boolean
-  /** Lowers a mark that is far above all data. */
   readonly resetsMark: boolean
   /** Timestamp of the clock, for the mark. */
   readonly present: Timestamp
 }
 
-/** Makes the records of a database agree with each other, by copies where there are any. @param engine without seals. */
+/** Makes the records of a database agree with each other, from copies if there are any. @param engine without seals. */
 export async function repairRecords(
   engine: Engine,
   directory: string,
@@ -85,7 +85,7 @@ class RecordsRepair {
   readonly #sealed: Engine
   readonly #options: RecordsRepairOptions
   readonly #damaged: DamagedRanges
-  /** Users' keys that lost records, as far as they are known. */
+  /** User keys that lost records, as far as known. */
   readonly #lostKeys = new Set<string>()
   #observers = new RegisteredObservers(new Map(), true)
   #findings = 0
@@ -126,7 +126,7 @@ class RecordsRepair {
     await newest.noteAcknowledged(this.#sealed)
     await newest.noteLog(this.#engine)
     const newestData = newest.ts
-    if (!resetsMark) await newest.noteMeta(this.#sealed) // Timestamps of a wrong clock go down with the mark.
+    if (!resetsMark) await newest.noteMeta(this.#sealed) // A wrong clock's timestamps go down with the mark.
     const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
     this.#hintAtClock(inForce, newestData)
     if (resetsMark) await this.#dropPins(inForce)
@@ -143,7 +143,8 @@ class RecordsRepair {
   }
 
   /**
-   * Where a damaged record is gone, an older one counts again, and with it what that one needs: so checks until there is nothing to mend.
+   * Repeats the check until there is nothing to mend: when a damaged record is gone, an older one counts again, with all that it
+   * needs.
    * @returns the number of problems that remain.
    */
   async #mendWhatMendingShows(): Promise<number> {
@@ -172,7 +173,7 @@ class RecordsRepair {
     this.#options.onLoss?.(loss)
   }
 
-  /** @returns whether a record is above the mark and should not be. */
+  /** @returns whether a record is above the mark that should not be. */
   async #mendRecords(newest: NewestTimestamp): Promise<boolean> {
     let isMarkLow = false
     let ops: EngineOp[] = []
@@ -257,13 +258,13 @@ class RecordsRepair {
     this.#findings++
     await this.#sealed.write([{ type: 'put', key: META_SAFE_POINT, value: packRecord([mark]) }], true)
     const moved = `the safe point is ${dated(mark)} now`
-    // A collection up to a safe point in the future left only the newest version of each key.
+    // A collection up to a safe point in the future has left only the newest version of each key.
     if (!isLost) this.#done('restored', `${moved}: it was ${dated(safePoint)}, above the mark`)
     else this.#lose({ message: `reads of the past: ${moved}, because the one in force may be lost`, of: 'past' })
   }
 
   /**
-   * Feeds begin at the mark where the record of the log's beginning may be lost.
+   * If the log's beginning may be lost, feeds begin at the mark.
    * @param start undefined when its record is damaged.
    */
   async #mendLogStart(start: Timestamp | undefined, mark: Timestamp): Promise<void> {
@@ -277,7 +278,7 @@ class RecordsRepair {
   }
 
   /**
-   * Somebody may have asked for resolved_ts where the record that says so may be lost.
+   * If the record that resolved_ts was used may be lost, it is written again.
    * @param read 0 when there is no record, undefined when it is damaged.
    */
   async #mendLogRead(read: number | undefined): Promise<void> {
@@ -288,7 +289,7 @@ class RecordsRepair {
     this.#done('restored', 'the record that feeds have been read')
   }
 
-  /** Makes records agree with those in CF_WRITE, which are mended already. */
+  /** Makes records agree with CF_WRITE, which is mended already. */
   async #mend(check: (onFinding: (finding: Finding) => Promise<void>) => Promise<unknown>): Promise<void> {
     const ops: EngineOp[] = []
     await check(async (finding) => {
@@ -302,7 +303,7 @@ class RecordsRepair {
 
   /**
    * A lock's transaction is decided by its primary, and under async commit by all its keys. When a record of one of these is
-   * lost, the other keys are resolved as if it had never been there, so they are reported too.
+   * lost, the other keys are resolved as if it had never existed, so they are reported too.
    */
   async #mournTransactions(): Promise<void> {
     if (this.#damaged.isEmpty && this.#lostKeys.size === 0) return
@@ -320,7 +321,7 @@ class RecordsRepair {
       }
   }
 
-  /** Whether a record of CF_WRITE is among the losses that were told. */
+  /** True when a record of CF_WRITE is among the reported losses. */
   #mayHaveLostWrite(key: Uint8Array, commitTs: Timestamp): boolean {
     return this.#lostKeys.has(keyText(key)) || this.#damaged.meets(writeKey(key, commitTs))
   }
@@ -342,7 +343,7 @@ class RecordsRepair {
 
 function rangesOf(lost: LostRecords): readonly StoredRange[] {
   if (lost.kind === 'range') return [lost.range]
-  return lost.kind === 'tables' ? [{}] : [] // The log loses whole transactions, so the rest agrees with itself.
+  return lost.kind === 'tables' ? [{}] : [] // The log loses whole transactions, so the rest is consistent.
 }
 
 async function fieldsOf(sealed: Engine, key: Buffer): Promise<readonly unknown[]> {
@@ -369,7 +370,7 @@ async function repairFormat(engine: Engine, directory: string, mayBeEmpty: boole
     await moveSystemRecords(engine)
     return true
   }
-  // A seal shows that the record is PerKV's, and of this format or of 3.
+  // A seal shows that the record is PerKV's, and of this format or of format 3.
   let isEmpty = true
   for await (const page of pagesOf(engine, EVERYTHING, OPS_AT_A_TIME)) {
     isEmpty &&= page.every(([key]) => key.equals(META_FORMAT))

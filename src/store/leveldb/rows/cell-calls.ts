@@ -12,12 +12,12 @@ import type { Pace } from '../../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
-/** Cells that one batch marks as expired. */
+/** Expired cells per batch. */
 const EXPIRED_AT_A_TIME = 512
-/** Records of unregistered observers that one write removes. */
+/** Removed records of unregistered observers per write. */
 const SWEPT_AT_A_TIME = 512
 
-/** The cells of a store, by its system records. */
+/** The cells of a store, kept as its system records. */
 export class CellCalls implements MarkedCells {
   readonly isShared = false
   readonly #rows: RowStore
@@ -103,7 +103,7 @@ export class CellCalls implements MarkedCells {
     const marks = new Map<SystemName, ExpiredCell>()
     for (const { key, commitTs } of expiries)
       for (const { id } of this.#rows.observed.at(key))
-        if (commitTs > id) marks.set(cellName('notify', id, key), { id, key, commitTs }) // The last one covers those before.
+        if (commitTs > id) marks.set(cellName('notify', id, key), { id, key, commitTs }) // The last expiry covers earlier ones.
     const cells = [...marks.values()]
     for (let from = 0, isLast = false; !isLast; from += EXPIRED_AT_A_TIME) {
       const some = cells.slice(from, from + EXPIRED_AT_A_TIME)
@@ -116,7 +116,7 @@ export class CellCalls implements MarkedCells {
     }
   }
 
-  /** @returns undefined when a mark would tell nothing new. */
+  /** @returns undefined when the cell is marked already, or its acknowledgement covers the expiry. */
   #expiredEffect({ id, key, commitTs }: ExpiredCell, found: Cell): CellEffect | undefined {
     const { ack } = found
     const observer = this.#rows.observed.withId(id)
@@ -137,7 +137,10 @@ export class CellCalls implements MarkedCells {
     }
   }
 
-  /** @returns where the next page begins: behind the removed records, which LevelDB would have to pass; undefined at the end. */
+  /**
+   * @returns where the next page begins: behind the removed records, which LevelDB would otherwise have to pass; undefined at the
+   *   end.
+   */
   async #sweepPage(kind: CellKind, from: SystemName, end: SystemName): Promise<SystemName | undefined> {
     const page = await this.#rows.records.page(from, end, SWEPT_AT_A_TIME)
     const [first] = page
@@ -163,7 +166,7 @@ function effectsOf(id: Timestamp, cells: readonly Cell[], changes: readonly Cell
   return changes.map((change) => ({ id, change: atLeastAsNew(change, present.get(keyText(change.key))) }))
 }
 
-/** A transaction may have committed above the timestamp of a notification. */
+/** A transaction may have committed above the timestamp of the notification. */
 function atLeastAsNew(change: CellChange, present: Entry | undefined): CellChange {
   if (!change.entry || present === undefined || present.changeTs <= change.entry.changeTs) return change
   return { ...change, entry: present }

@@ -22,15 +22,14 @@ import { type ResolvedRows, ResolvedTs } from './resolved-ts.js'
 import { WithExpiries } from './with-expiries.js'
 import type { WrittenAhead } from './written-ahead.js'
 
-/** Changes in a page. */
+/** Changes per page. */
 const PAGE = 256
 /** A page ends early with the value that reaches this many bytes. */
 const PAGE_BYTES = 1024 * 1024
-/** Values outside their records that are read at first. Later ones are read by the mean size of the values so far. */
+/** Values outside their records in the first read. Later reads take as many as fit by their mean size so far. */
 const LONG_VALUES_AT_FIRST = 1
 const LONG_VALUES_MAX = 32
 
-/** What it needs of a row store. */
 export interface LoggedRows extends ResolvedRows {
   readonly engine: Engine
   readonly safePoint: Timestamp
@@ -39,8 +38,8 @@ export interface LoggedRows extends ResolvedRows {
 }
 
 /**
- * CF_LOG: records of changes by commit_ts, one per group of batches that share a write. A record stands where its lowest commit_ts
- * says, so a commit that comes late, or ahead of the clock, has its place too.
+ * CF_LOG: records of changes by commit_ts, one per group of batches that share a write. A record is placed by its lowest
+ * commit_ts, so a commit that is late or ahead of the clock has its place too.
  */
 export class LevelDbChangeLog implements ChangeLog {
   readonly resolved: ResolvedTs
@@ -93,12 +92,12 @@ export class LevelDbChangeLog implements ChangeLog {
     return this.#listeners.size > 0
   }
 
-  /** To be called when the changes are on disk, while their locks stand. */
+  /** Call when the changes are on disk, before their locks are removed. */
   noteExpiries(changes: readonly LoggedChange[]): void {
     this.#expiries.note(changes)
   }
 
-  /** The same. */
+  /** Notifies the listeners. Call when the changes are on disk, before their locks are removed. */
   *settled(changes: readonly LoggedChange[]): Generator<void, void, void> {
     for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
       if (from > 0) yield
@@ -112,7 +111,7 @@ export class LevelDbChangeLog implements ChangeLog {
     for (const listener of this.#listeners) listener.reloaded()
   }
 
-  /** A delete_range has this timestamp. To be called while it is held (`ResolvedTs.hold`). */
+  /** Notes the timestamp of a delete_range. Call while it is held (`ResolvedTs.hold`). */
   noteRemoval(ts: Timestamp): void {
     this.#removed = Math.max(this.#removed, ts)
   }
@@ -125,7 +124,7 @@ export class LevelDbChangeLog implements ChangeLog {
 
   // ---- Expiries
 
-  /** Before anything is committed. */
+  /** Call before the first commit. */
   loadExpiries(): Promise<void> {
     return this.#expiries.load()
   }
@@ -185,7 +184,7 @@ export class LevelDbChangeLog implements ChangeLog {
         if (signal?.aborted) return
         const changes = decodeChanges(record)
         if (merged.size >= PAGE || i === records.length - 1) {
-          // This record and the later ones have no change before its first one.
+          // No later record has a change before the first one of this record.
           const [first] = changes as [LoggedChange]
           const ready = merged.takeBefore(first)
           if (ready.length > 0 || first.commitTs - 1 > position) {
@@ -210,7 +209,7 @@ export class LevelDbChangeLog implements ChangeLog {
     }
   }
 
-  /** @param changes all that are left to return up to `upTo`, in order; the transaction of the last one may go on. */
+  /** @param changes everything left to return up to `upTo`, in order; the transaction of the last one may continue. */
   async *#pages(
     changes: readonly Change[],
     position: Timestamp,
@@ -250,7 +249,7 @@ export class LevelDbChangeLog implements ChangeLog {
   }
 
   /**
-   * Adds values, up to about `bytesMax`. Leaves out what a delete_range or a collection took.
+   * Adds values, up to about `bytesMax`. Leaves out what a delete_range or a collection removed.
    * @returns the first `used` changes.
    */
   async #filled(
@@ -293,7 +292,7 @@ export class LevelDbChangeLog implements ChangeLog {
     return { changes: filled, used: changes.length }
   }
 
-  /** The write records of the puts that lack their values; undefined where it is gone, or another transaction's. */
+  /** The write records of the puts that lack their values; undefined when the record is gone, or is another transaction's. */
   async #writesOf(changes: readonly Change[]): Promise<(WriteRecord | undefined)[]> {
     const writes: (WriteRecord | undefined)[] = new Array(changes.length).fill(undefined)
     const asked = changes.flatMap((change, i) => (change.type === 'put' && change.value === undefined ? [i] : []))
@@ -323,7 +322,7 @@ export class LevelDbChangeLog implements ChangeLog {
   }
 }
 
-/** The next puts from `from` on whose values stand outside of their records. */
+/** Indexes of the next puts from `from` on whose values are outside their records. */
 function nextLong(
   changes: readonly Change[],
   writes: readonly (WriteRecord | undefined)[],

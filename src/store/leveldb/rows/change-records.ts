@@ -5,10 +5,10 @@ import { LOGICAL_PER_MS } from '../../../timestamp.js'
 import type { EngineOp } from '../engine/engine.js'
 import { logKey } from '../records/keyspace.js'
 
-/** Of one record. */
+/** Limits of one record. */
 const RECORD_CHANGES_MAX = 4096
 const RECORD_BYTES_MAX = 64 * 1024
-/** Timestamps from the first change of a record to its last. A reader begins this far below its position. */
+/** Limit on the timestamps from a record's first change to its last. A reader begins this far below its position. */
 export const RECORD_SPAN = 1000 * LOGICAL_PER_MS
 
 /** The records of CF_LOG for some changes. Sorts the array. */

@@ -42,7 +42,7 @@ export class Collection {
     this.#rows = rows
   }
 
-  /** Removes the records of CF_LOG that no feed can need, because all of their changes are at or below the safe point. */
+  /** Removes the records of CF_LOG whose changes are all at or below the safe point, which no feed can need. */
   async #trimLog(safePoint: Timestamp, pace?: Pace): Promise<void> {
     this.#trimmedTo = await this.#trim(this.#trimmedTo, logBound(Math.max(0, safePoint - RECORD_SPAN)), pace)
   }
@@ -52,7 +52,7 @@ export class Collection {
     return (await readPage(this.#rows.engine, range, 1)).length > 0
   }
 
-  /** Removes the entries of CF_EXPIRY at or below the safe point: the versions are gone, and no feed tells of them any more. */
+  /** Removes the entries of CF_EXPIRY at or below the safe point: the versions are gone, and no feed shows them. */
   async #trimExpiries(safePoint: Timestamp, pace?: Pace): Promise<void> {
     this.#expiriesTrimmedTo = await this.#trim(this.#expiriesTrimmedTo, expiryBound(safePoint + 1), pace)
   }
@@ -102,7 +102,8 @@ export class Collection {
         const page = await readPage(this.#rows.engine, { gte, lt }, STEP_RECORDS)
         isEnd = page.length < STEP_RECORDS
         const rows = historiesOf(page)
-        // The last history may go on beyond the page. The next page reads it again; if it fills the page, it is collected in parts.
+        // The last history may continue beyond the page. The next page reads it again; if it fills that page, it is collected in
+        // parts.
         const last = isEnd ? undefined : rows.pop()
         if (last !== undefined && rows.length === 0) {
           removed += await this.#collectLong(last.key, safePoint, compaction, pace)
@@ -170,13 +171,12 @@ export class Collection {
   }
 }
 
-/** A key, and the part of its history that one page holds. */
+/** A key, with the part of its history in one page. */
 interface Row {
   readonly key: Uint8Array
   readonly writes: readonly WriteRecord[]
 }
 
-/** Groups a page of CF_WRITE by key. */
 function historiesOf(page: readonly [Buffer, Buffer][]): Row[] {
   const rows: { key: Buffer; writes: WriteRecord[] }[] = []
   for (const [recordKey, bytes] of page) {

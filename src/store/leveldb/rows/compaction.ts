@@ -3,7 +3,7 @@ import { afterKey } from '../../../bytes/key-range.js'
 import type { Engine } from '../engine/engine.js'
 import { CF_DEFAULT, CF_LOCK, CF_NEWEST, CF_WRITE, keyRange } from '../records/keyspace.js'
 
-/** Garbage of this size, two of LevelDB's table files, is worth rewriting its range. */
+/** Least garbage that justifies rewriting its range: two of LevelDB's table files. */
 const WORTH_BYTES = 4 * 1024 * 1024
 /** Approximate size of a removed record with a short value, and its tombstone. */
 const RECORD_BYTES = 128
@@ -36,7 +36,7 @@ export interface Walked {
 
 /**
  * LevelDB frees deleted records only when it rewrites the files that hold them, which for old versions may never happen. This
- * estimates the garbage of a collection per stretch of keys, and compacts a stretch when that frees enough.
+ * estimates the garbage of a collection per stretch of keys, and compacts a stretch that frees enough.
  */
 export class Compaction {
   readonly #engine: Engine
@@ -51,7 +51,7 @@ export class Compaction {
     this.#engine = engine
   }
 
-  /** Must be called with ascending keys. */
+  /** Call with ascending keys. */
   note(key: Uint8Array, { records, removed, longKept, longRemoved }: Walked): void {
     this.#records += records
     this.#longKept += longKept

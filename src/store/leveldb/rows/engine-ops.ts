@@ -16,15 +16,15 @@ const NOTHING = Buffer.alloc(0)
 export interface NewestKnown {
   /** Upper bound of their commit_ts. */
   readonly bound: (key: Uint8Array) => Timestamp
-  /** The commit_ts of the newest, from CF_NEWEST. */
+  /** commit_ts of the newest, from CF_NEWEST. */
   readonly stored: (key: Uint8Array) => Timestamp | undefined
 }
 
 /**
- * Turns mutations into operations of LevelDB: one record per mutation, a copy of each key's newest Put or Delete in CF_NEWEST, and an
- * entry in CF_EXPIRY per version that expires.
- * A caller that removes the newest must remove all Puts and Deletes of the key: `gc` removes a newest Delete only after all
- * older versions.
+ * Turns mutations into operations of LevelDB: one record per mutation, a copy of each key's newest Put or Delete in CF_NEWEST,
+ * and an entry in CF_EXPIRY per version that expires.
+ * A caller that removes the newest must remove all Puts and Deletes of the key: `gc` removes a newest Delete only after all older
+ * versions.
  */
 export function* engineOps(
   mutations: readonly Mutation[],
@@ -49,7 +49,7 @@ export function* engineOps(
         break
       case 'put-write': {
         const { commitTs, type, expireTs } = mutation.write
-        // Unchecked prewrites may lead two transactions to one commit_ts. A Lock record must not replace a Put then.
+        // Unchecked prewrites may give two transactions one commit_ts. A Lock record must not replace a Put then.
         if (type === 'lock' && commitTs <= bound(key) && storedTs(key) === commitTs) break
         const value = encodeWrite(mutation.write)
         ops.push({ type: 'put', key: writeKey(key, commitTs), value })

@@ -9,26 +9,26 @@ import { readOlderVersion } from './older-versions.js'
 const PAGE = 256
 const NEVER: Timestamp = Number.MAX_SAFE_INTEGER
 
-/** CF_EXPIRY: the versions that expire, by time. An entry may have outlived its version, so each is compared with the versions. */
+/** CF_EXPIRY: versions that expire, by time. An entry may outlive its version, so each is compared with the versions. */
 export class Expiries {
   readonly #engine: () => Engine
   /** No version expires above `#floor` and below `#next`. Unknown at first. */
   #floor: Timestamp = 0
   #next: Timestamp = 0
-  /** Those that are reading. */
+  /** Reads in progress. */
   readonly #looks = new Set<{ least: Timestamp }>()
 
   constructor(engine: () => Engine) {
     this.#engine = engine
   }
 
-  /** Before anything is committed: looks at the first entry, so that readers need not as long as nothing expires. */
+  /** Call before the first commit. Looks at the first entry, so that readers need not look as long as nothing expires. */
   async load(): Promise<void> {
     const [entry] = await readPage(this.#engine(), { ...EXPIRY_RANGE, values: false }, 1)
     this.#next = entry === undefined ? NEVER : decodeExpiryKey(entry[0]).expiryTs
   }
 
-  /** To be called when the changes are on disk, while their locks stand. */
+  /** Call when the changes are on disk, before their locks are removed. */
   note(changes: readonly LoggedChange[]): void {
     for (const change of changes) {
       if (change.type !== 'put' || change.expireTs === undefined) continue
@@ -38,7 +38,7 @@ export class Expiries {
     }
   }
 
-  /** Whatever is on disk is not known any more. */
+  /** Call when the entries on disk may have changed unnoticed. */
   forget(): void {
     this.#floor = 0
     this.#next = 0
@@ -50,8 +50,8 @@ export class Expiries {
   }
 
   /**
-   * See `ChangeLog.expiries`. Its reader may rest as long as it likes, because no iterator of the engine is open then.
-   * @param isWanted the others are not compared with their versions.
+   * See `ChangeLog.expiries`. The reader may pause for any time, because no iterator of the engine is open in between.
+   * @param isWanted leaves other keys out before their versions are read.
    */
   async *read(
     since: Timestamp,
@@ -91,13 +91,16 @@ export class Expiries {
     }
   }
 
-  /** No version expires between the two. Readers at other positions have found out more, which stays known where it borders on this. */
+  /**
+   * No version expires between the two. If the known interval touches the new one, the two are joined: readers at other positions
+   * have found it.
+   */
   #know(floor: Timestamp, next: Timestamp): void {
     this.#floor = this.#floor <= floor && floor < this.#next ? this.#floor : floor
     this.#next = next
   }
 
-  /** The version of an entry expires if it is the one that a read at that time finds. */
+  /** An entry is valid if a read at its time finds its version. */
   async #valid(entries: readonly ExpiryEntry[]): Promise<ExpiryChange[]> {
     const engine = this.#engine()
     const newest = await engine.getMany(entries.map(({ key }) => newestKey(key)))

@@ -10,7 +10,6 @@ export async function guard<T>(body: () => Promise<T> | T): Promise<T> {
   }
 }
 
-/** The error that a caller of the store gets instead of `error`. */
 export function guarded(error: unknown): unknown {
   if (error instanceof CorruptRecord)
     return new KvError('storage_unavailable', `the database is damaged: ${error.message}`, {}, { cause: error })

@@ -4,7 +4,7 @@ import type { RestoreProgress } from '../../store.js'
 import type { Engine } from '../engine/engine.js'
 import { readRestoreProgress } from './restore-progress.js'
 
-/** The next attempt to reopen is this long after a failed one. */
+/** Pause after a failed attempt to reopen. */
 const REOPEN_PAUSE_MS = 1000
 
 export const SHUTTING_DOWN = 'the server is shutting down'
@@ -17,19 +17,19 @@ export const SHUTTING_DOWN = 'the server is shutting down'
  * ```
  */
 type State =
-  /** `lastFault` is the fault of the last recovery, for the error of writes that it interrupted. */
+  /** `lastFault` is the fault of the last recovery, for the errors of writes that it interrupted. */
   | { readonly name: 'open'; readonly lastFault?: string }
   /**
-   * A write failed: writes are refused until the database was opened again, which on a full disk needs room first. Reads go on
+   * A write failed. Writes are refused until the database was opened again, which on a full disk needs room first. Reads go on
    * while the engine is up, except reads of keys that the failed write was to change.
    */
   | {
       readonly name: 'recovering'
       /** Message of the failed write. */
       readonly failure: string
-      /** That message, and the message of the last failed attempt to reopen. */
+      /** `failure`, and the message of the last failed attempt to reopen. */
       readonly fault: string
-      /** False while the engine is closed, or being opened again. */
+      /** False while the engine is closed or opening. */
       readonly isEngineUp: boolean
       /** Milliseconds on the monotonic clock. */
       readonly reopenNotBefore: number
@@ -46,14 +46,14 @@ export class Health {
   readonly #reload: () => Promise<() => void>
   readonly #onChange: OnWritable | undefined
   #state: State = { name: 'open' }
-  /** A restore is incomplete: all calls but the restore are refused, in every state. */
+  /** Set while a restore is incomplete: all calls but the restore are refused, in every state. */
   #restoring: RestoreProgress | undefined
   #reopening: Promise<void> | undefined
   #reopenings = 0
-  /** Message of the last failed write that `onChange` was told of. */
+  /** The last failure that `onChange` reported. */
   #told: string | undefined
   #refusedSinceMs = 0
-  /** From here on a failed write does not reopen the database: the next opening of the directory settles it. */
+  /** Set when closing begins. A failed write then does not reopen the database: the next opening of the directory decides it. */
   #isClosing = false
 
   /**
@@ -67,7 +67,7 @@ export class Health {
     this.#onChange = onChange
   }
 
-  /** Must be called before any other call. */
+  /** Call first. */
   async start(): Promise<void> {
     this.#restoring = await readRestoreProgress(this.#engine)
   }
@@ -82,7 +82,7 @@ export class Health {
     return this.#state.name === 'open'
   }
 
-  /** The reason while writes are refused; undefined while they are not. */
+  /** The reason while writes are refused. */
   get fault(): string | undefined {
     if (this.#state.name === 'open') return undefined
     return this.#state.name === 'ended' ? this.#state.why : this.#state.fault
@@ -102,7 +102,7 @@ export class Health {
     return name === 'open' || name === 'closing' || (name === 'recovering' && this.#state.isEngineUp)
   }
 
-  /** Whether an error only repeats what `onChange` was told: the failure of a write, and the refusals that follow from it. */
+  /** True for an error that only repeats what `onChange` reported: a failed write, and the refusals that follow from it. */
   isTold(error: unknown): boolean {
     return isKvError(error, 'storage_unavailable') && this.#told !== undefined && error.message.includes(this.#told)
   }
@@ -137,7 +137,7 @@ export class Health {
     throw new KvError('storage_unavailable', detail, {})
   }
 
-  /** The error of a refused call, also when the database has been reopened since. */
+  /** The error of a refused call, even if the database has been reopened since. */
   refusal(): KvError<'storage_unavailable'> {
     return new KvError('storage_unavailable', this.#refusalDetail(), {})
   }
@@ -154,7 +154,7 @@ export class Health {
 
   // ---- A restore
 
-  /** From this turn of the event loop on all but the restore are refused. */
+  /** From this turn of the event loop on, all calls but the restore are refused. */
   shutOut(restoring: RestoreProgress): void {
     this.#restoring = restoring
   }
@@ -192,9 +192,9 @@ export class Health {
   }
 
   /**
-   * A failed write may be on disk or not, and LevelDB's log may end in half a record. Opening the database again settles
-   * both, and memory is rebuilt from it. Without room on the disk the database stays open for reads; when opening fails it
-   * stays closed. After a pause the next attempt follows, with the next request or by itself. Never rejects.
+   * A failed write may or may not be on disk, and LevelDB's log may end in half a record. Opening the database again decides
+   * both, and memory is rebuilt from it. Without room on the disk the database stays open for reads; when opening fails it stays
+   * closed. After a pause the next attempt follows, with the next request or by itself. Never rejects.
    */
   #reopen(): Promise<void> {
     this.#reopening ??= this.#tryReopen().finally(() => {
@@ -225,14 +225,14 @@ export class Health {
     return `${Math.round((performance.now() - this.#refusedSinceMs) / 1000)} s`
   }
 
-  /** The store may have ended meanwhile. */
+  /** The store may have ended in the meantime. */
   #whileRecovering(changes: Partial<State & { name: 'recovering' }>): void {
     if (this.#state.name === 'recovering') this.#state = { ...this.#state, ...changes }
   }
 
   // ---- The end
 
-  /** @param why the message of every refusal from here on. */
+  /** @param why the message of every refusal from now on. */
   end(why: string): void {
     this.#state = { name: 'ended', why }
   }
@@ -259,8 +259,8 @@ export class Health {
 }
 
 /**
- * The message of the cause if there is one: abstract-level itself says only “Database failed to open”.
- * It must not name keys, since `/readyz` shows it to every caller.
+ * The cause's message if there is one: abstract-level itself only says "Database failed to open". Must not name keys, because
+ * `/readyz` shows it to every caller.
  */
 function messageOf(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error

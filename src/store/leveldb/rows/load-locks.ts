@@ -7,7 +7,7 @@ import { PAGE } from './batch-sizes.js'
 
 /** Fills the table with the locks on disk. Pessimistic locks, which are only in memory, stay. */
 export async function loadLocks(engine: Engine, locks: LockTable): Promise<void> {
-  // A failed batch may have ended its lock. That lock is dropped: a prewrite can do without a lost pessimistic lock.
+  // A failed batch may have ended its lock. Such a lock is dropped: a prewrite can do without a lost pessimistic lock.
   const inMemory = [...locks.all()].filter(({ lock, pending }) => lock.type === 'pessimistic' && pending === undefined)
   locks.clear()
   for (const { key, lock } of inMemory) locks.put(key, lock)

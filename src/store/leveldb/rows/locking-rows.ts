@@ -40,7 +40,7 @@ export class LevelDbLockingRows implements LockingRows {
     return this.#rows.locks.get(key)?.lock.startTs
   }
   lockLeftMs(key: Uint8Array): number {
-    const now = this.#rows.now() // Notices a jump of the clock before the lock is seen.
+    const now = this.#rows.now() // Notices a jump of the clock before the lock's age is computed.
     const lock = this.#rows.lockOf(key)
     return lock === undefined ? Number.POSITIVE_INFINITY : expiresInMs(this.#rows.ages.seen(lock), now)
   }
@@ -72,7 +72,7 @@ export class LevelDbLockingRows implements LockingRows {
       'readMs',
       this.#rows.readRows(keys, lockingDepthTs(request), 'data'),
     )
-    // One turn of the event loop from here to the published locks, or to the place in the queue of waiters.
+    // One turn of the event loop from here until the locks are published, or the request has its place in the queue.
     const locking = lockKeys(this.#rows, rows, request, isClaimed)
     if (locking.kind === 'busy') return onBusy(locking.key, locking.error)
     requireReach?.(locking.mutations, rows)

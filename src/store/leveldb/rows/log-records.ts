@@ -2,12 +2,12 @@ import { type EngineRange, type EngineReader, readPage } from '../engine/engine.
 
 const FIRST_COUNT = 16
 const COUNT_MAX = 128
-/** A record may be longer. */
+/** A single record may be longer. */
 const BYTES_MAX = 512 * 1024
 
 /**
- * The values of a range of records whose sizes are unknown: `BYTES_MAX` at a time, and up to `COUNT_MAX`. A reader may rest between two
- * portions as long as it likes, because no iterator of the engine is open then.
+ * The values of a range of records of unknown sizes, in portions of up to `BYTES_MAX` and `COUNT_MAX`. The reader may pause
+ * between portions for any time, because no iterator of the engine is open then.
  */
 export async function* logRecords(engine: EngineReader, range: EngineRange): AsyncGenerator<readonly Buffer[], void> {
   let { gte } = range

@@ -3,8 +3,8 @@ import type { AnswerBudget } from '../../answer-budget.js'
 import { guard } from './guard.js'
 
 /**
- * Runs reads of ranges and of many keys, at most `LONG_READS_MAX` at a time, in order of arrival. The bound is needed because
- * each may hold a whole answer in memory.
+ * Runs reads of ranges and of many keys, at most `LONG_READS_MAX` at a time, in order of arrival. Each may hold a whole answer in
+ * memory, hence the bound.
  */
 export class LongReads {
   readonly #answers: AnswerBudget
@@ -19,7 +19,7 @@ export class LongReads {
   run<T>(read: () => Promise<T>): Promise<T> {
     return guard(async () => {
       if (this.#running < LONG_READS_MAX) this.#running++
-      else await new Promise<void>((start) => this.#waiting.push(start)) // The read that ends passes its place on.
+      else await new Promise<void>((start) => this.#waiting.push(start)) // A read that ends passes its place on.
       try {
         this.#answers.requireRoom()
         return await read()

@@ -1,6 +1,6 @@
 import { compareChanges, type LoggedChange } from '../../../percolator/change.js'
 
-/** Changes of several records, in order. */
+/** Changes of several records, merged in order. */
 export class MergedChanges {
   #changes: LoggedChange[] = []
 
@@ -17,7 +17,7 @@ export class MergedChanges {
     else this.#changes = merge(this.#changes, changes)
   }
 
-  /** Removes the changes before `next`. Absent: all. */
+  /** Absent: takes all. */
   takeBefore(next?: LoggedChange): LoggedChange[] {
     const all = this.#changes
     const end = next === undefined ? all.length : all.findIndex((change) => compareChanges(change, next) >= 0)

@@ -41,7 +41,7 @@ export class Mvcc {
     })
   }
 
-  /** Reads a row at one moment without a latch: takes the snapshot while no batch that changes the lock is in flight. */
+  /** Reads a row as of one moment without a latch: takes the snapshot while no batch that changes the lock is in flight. */
   async #readWhole(key: Uint8Array): Promise<MvccInfo> {
     this.#rows.health.requireAvailable()
     for (let pending = this.#rows.locks.get(key)?.pending; pending !== undefined; ) {

@@ -6,7 +6,6 @@ import type { Timestamp } from '../../../timestamp.js'
 import { type EngineReader, pagesOf } from '../engine/engine.js'
 import { CF_WRITE, versionRange, writeKey } from '../records/keyspace.js'
 
-/** Iterators open at once. */
 const ITERATORS_MAX = 64
 const NEXT_READ = 64
 const WALK_PAGE = 512
@@ -29,7 +28,7 @@ export async function readOlderVersion(
   return undefined
 }
 
-/** `readOlderVersion` for many keys, in any order. @returns versions by `keyText`; keys without one are absent. */
+/** `readOlderVersion` for many keys in any order. @returns versions by `keyText`; keys without one are absent. */
 export async function readOlderVersions(
   engine: EngineReader,
   keys: readonly Uint8Array[],
@@ -47,8 +46,8 @@ export async function readOlderVersions(
 }
 
 /**
- * `readOlderVersions` for neighbouring keys: one iterator walks over all their records, which costs less than one iterator per
- * key when histories are short. After meeting a long history it reads the remaining keys with one iterator each.
+ * `readOlderVersions` for neighbouring keys. One iterator walks over all their records, which costs less than one iterator per
+ * key when histories are short. After a long history it reads the remaining keys with one iterator each.
  * @param keys ascending.
  */
 export async function walkOlderVersions(

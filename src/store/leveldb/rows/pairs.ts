@@ -8,7 +8,7 @@ import type { AnswerLease } from '../../answer-budget.js'
 import type { EngineReader } from '../engine/engine.js'
 import { readValues } from './row-reader.js'
 
-/** Values in the first read. Later reads take about VALUES_BYTES, by the average size so far. */
+/** Values in the first read. Later reads take about VALUES_BYTES, by the mean size so far. */
 const VALUES_AT_FIRST = 16
 const VALUES_AT_A_TIME = 256
 const VALUES_BYTES = 4 * 1024 * 1024
@@ -18,7 +18,7 @@ type Version = Parameters<typeof readValues>[1][number]
 /**
  * Reads the values of versions in parts, and counts each part before it reads the next.
  * @param costOf cost of a pair beyond the cost already counted for its version.
- * @param bytesMax stops after this many bytes of keys and values; undefined: the lease refuses an answer that grows too large.
+ * @param bytesMax stops after this many bytes of keys and values; undefined: only the lease bounds the answer.
  * @returns whether it stopped before the end.
  */
 export async function readPairsInto(
@@ -46,7 +46,7 @@ export async function readPairsInto(
   return false
 }
 
-/** @param bytes average size of a pair. */
+/** @param bytes mean size of a pair. */
 function valuesAtATime(bytes: number): number {
   return Math.min(VALUES_AT_A_TIME, Math.max(1, Math.floor(VALUES_BYTES / Math.max(1, bytes))))
 }

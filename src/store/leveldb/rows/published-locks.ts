@@ -24,7 +24,7 @@ export interface InMemory {
 export class PublishedLocks {
   readonly #memory: InMemory
   readonly #mutations: readonly Mutation[]
-  /** `#before[i]` is the lock that stood on the key of `#mutations[i]`. */
+  /** `#before[i]` is the previous lock on the key of `#mutations[i]`. */
   readonly #before: readonly (Lock | undefined)[]
   readonly #pending: Promise<void>
   #resolve: () => void = () => {}
@@ -66,7 +66,7 @@ export class PublishedLocks {
     return before
   }
 
-  /** Called after the write. Works key by key: until then a reader of a key still finds its pending lock, or reads LevelDB. */
+  /** Call after the write. Works key by key: until its key's turn, a reader still finds the pending lock, or reads LevelDB. */
   *settle(): Generator<void, void, void> {
     for (let i = 0; i < this.#mutations.length; i++) {
       if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
@@ -82,7 +82,7 @@ export class PublishedLocks {
     if (mutation.type === 'put-lock') locks.put(key, mutation.lock)
     else if (mutation.type === 'delete-lock') this.#unlock(key)
     else if (mutation.type === 'put-write' && locks.get(key)?.pending === this.#pending) {
-      // Only the in-flight lock of 1PC: a stored lock is removed by its own `delete-lock`.
+      // Only the in-flight lock of 1PC. A stored lock is removed by its own `delete-lock`.
       if (locks.get(key)?.lock.txnSize === IN_FLIGHT) this.#unlock(key)
     }
   }
@@ -112,7 +112,7 @@ export class PublishedLocks {
     }
   }
 
-  /** Until the database is opened again, requests that have to respect these locks are refused with `why`. */
+  /** Refuses requests that have to respect these locks with `why`, until the database is opened again. */
   doubt(why: KvError): void {
     for (const { key } of this.#mutations) {
       const entry = this.#memory.locks.get(key)
@@ -123,7 +123,7 @@ export class PublishedLocks {
     }
   }
 
-  /** Requests that wait for the batch look again. */
+  /** Lets requests that wait for the batch look again. */
   end(): void {
     this.#resolve()
   }

@@ -11,27 +11,27 @@ import { guard } from './guard.js'
 import { readAllValues, userKeys } from './row-reader.js'
 import type { RowStore } from './row-store.js'
 
-/** Between attempts to go on with a deletion after a failed read. */
+/** Pause before the next attempt to continue a deletion after a failed read. */
 const RETRY_MS = 1000
 
 interface Deletion {
   readonly start: Uint8Array
   readonly end: Uint8Array
   /**
-   * The commit_ts of the change that feeds are told of. Versions above it stay: a feed has them after it. A commit that was calculated just
-   * before may be at the same one. It was ended before the removal, and comes before it in the feed.
+   * commit_ts of the change that feeds show. Newer versions stay, because feeds show them after it. A commit that was calculated
+   * just before may have the same timestamp; it ended before the removal, and precedes it in the feed.
    */
   readonly ts: Timestamp
 }
 
 /**
- * `delete_range`: ends transactions, and removes keys with all of their versions: few in one batch with the change that feeds are told of, more in steps. Then
- * the change is written before the first step, and resolved_ts stays below it until the last one. A crash leaves a meta record, by
- * which the next start goes on.
+ * `delete_range`: ends transactions, and removes keys with all of their versions. A few keys are removed in one batch together
+ * with the change that feeds show, more keys in steps. The change is then written before the first step, and resolved_ts stays
+ * below it until the last one. A meta record lets the next start continue after a crash.
  */
 export class RangeDeletion {
   readonly #rows: RowStore
-  /** Ends the holds of deletions that a failed write has cut off. */
+  /** Ends the holds of deletions that a failed write has interrupted. */
   #unfinished: (() => void)[] = []
 
   constructor(rows: RowStore) {
@@ -52,11 +52,11 @@ export class RangeDeletion {
       try {
         const ts = await oracle.next()
         changes.noteRemoval(ts)
-        // Meanwhile no commit is calculated at or below it. Afterwards one may be: nothing takes it away then.
+        // While it runs, no commit is calculated at or below `ts`. A later one may be, and is not removed.
         removals.add(ts)
         releases.push(() => removals.delete(ts))
-        // A commit at or below it that came after it would stand in the database, and be gone for feeds. While nobody has asked for
-        // resolved_ts, clients may commit at timestamps of their own choice in the past, as they may without this call.
+        // A later commit at or below `ts` would be in the database, but missing from feeds. Before resolved_ts is first used,
+        // clients may commit at timestamps of their choice in the past, as they may without this call.
         if (changes.resolved.passed > 0) {
           changes.resolved.pass(ts)
           await this.#rows.observeRead(ts)
@@ -86,7 +86,7 @@ export class RangeDeletion {
     await Promise.allSettled(pending)
   }
 
-  /** The keys of the range, if they can go in one batch. */
+  /** The keys of the range, if they fit into one batch. */
   async #fewKeys(start: Uint8Array, end: Uint8Array): Promise<Uint8Array[] | undefined> {
     const keys = new Map<string, Uint8Array>()
     for (const { key } of this.#rows.locks.range(start, end)) {
@@ -103,7 +103,7 @@ export class RangeDeletion {
     return [...keys.values()]
   }
 
-  /** Once writes are possible again. The client has its error; feeds may have the change. */
+  /** Continues deletions once writes are possible again. The client has its error; feeds may have the change. */
   #resumeSoon(): void {
     if (this.#unfinished.length === 0 || !this.#rows.health.isWritable) return
     const { reopenings } = this.#rows.health
@@ -116,12 +116,12 @@ export class RangeDeletion {
       () => {
         this.#unfinished.push(...holds)
         if (reopenings !== this.#rows.health.reopenings) this.#resumeSoon()
-        else setTimeout(() => this.#resumeSoon(), RETRY_MS).unref() // After a failed read nothing else tries again.
+        else setTimeout(() => this.#resumeSoon(), RETRY_MS).unref() // Nothing else tries again after a failed read.
       },
     )
   }
 
-  /** Completes deletions that were cut off. */
+  /** Completes interrupted deletions. */
   async resume(): Promise<void> {
     for await (const page of pagesOf(this.#rows.engine, RANGE_DELETIONS, PAGE))
       for (const [, bytes] of page) await this.#run(deletionIn(bytes))
@@ -129,7 +129,7 @@ export class RangeDeletion {
 
   async #run(deletion: Deletion): Promise<void> {
     const { start, end, ts } = deletion
-    // First, because the walks miss a key whose first version is committed behind them.
+    // Comes first, because the walks miss a key whose first version is committed behind them.
     const locked = [...this.#rows.locks.range(start, end)].map(({ key }) => key)
     for (let from = 0; from < locked.length; from += KEYS_AT_A_TIME)
       await this.#deleteKeys(locked.slice(from, from + KEYS_AT_A_TIME), ts)
@@ -138,7 +138,7 @@ export class RangeDeletion {
     await this.#rows.submit([{ type: 'del', key: rangeDeletionKey(ts) }])
   }
 
-  /** @param event the change of the whole range, where these keys are all. */
+  /** @param event the change of the whole range, if these are all of its keys. */
   async #deleteKeys(keys: readonly Uint8Array[], upTo: Timestamp, event?: RangeChange): Promise<void> {
     await this.#rows.latches.hold(keys.map(keyText), async () => {
       const rows = await this.#rows.readRows(keys, TIMESTAMP_MAX, 'all')

@@ -23,7 +23,7 @@ export class ReadValidation {
     for (;;) {
       await this.#rows.admitRead(commitTs)
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
-      // The same order as in `scan`: max_ts is raised, then the locks are checked, then the snapshot is taken.
+      // The same order as in `scan`: raise max_ts, check the locks, take the snapshot.
       const younger = new Set<LockEntry>()
       const judge = (entry: LockEntry): boolean => {
         const judged = judgeLock(entry.key, entry.lock, request)

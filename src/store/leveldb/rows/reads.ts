@@ -39,13 +39,13 @@ interface LookedUp {
   readonly isNewest: boolean
 }
 
-/** start_ts of a version whose value, which is read apart, is not there. */
+/** start_ts of a version whose separate value was not found. */
 interface Missing {
   readonly missing: Timestamp
 }
 
 const NOT_FOUND: GetAnswer = { found: false }
-/** Up to this many keys, single look-ups are cheaper than a snapshot, which takes LevelDB's mutex twice. */
+/** Up to this many keys, single look-ups cost less than a snapshot, which takes LevelDB's mutex twice. */
 const LOOK_UPS_MAX = 8
 
 /** Reads of keys and ranges. None of them takes a latch. */
@@ -69,14 +69,17 @@ export class Reads {
     }
   }
 
-  /** @param missing what an earlier try did not find. */
+  /** @param missing the value that an earlier try did not find. */
   #get(key: Uint8Array, ts: Timestamp, missing?: Timestamp): Awaitable<GetAnswer> {
     const admitted = this.#rows.admitRead(ts)
     if (admitted === undefined) return this.#getAdmitted(key, ts, missing)
     return admitted.then(() => this.#getAdmitted(key, ts, missing))
   }
 
-  /** In the turn of the event loop in which the read was admitted: a writer sees this read in max_ts, or it sees its lock. */
+  /**
+   * Must run in the turn of the event loop that admitted the read: a writer then either sees this read in max_ts, or the read
+   * sees its lock.
+   */
   #getAdmitted(key: Uint8Array, ts: Timestamp, missing: Timestamp | undefined): Awaitable<GetAnswer> {
     const entry = this.#rows.locks.get(key)
     if (entry !== undefined && blocks(entry, ts)) {
@@ -87,7 +90,7 @@ export class Reads {
     if (cached !== undefined) return cached
     return after(this.#lookUp(key, ts), (looked) => {
       if ('found' in looked) return looked
-      // A collection may have removed it, if the key has a newer version by now. Missing again, it is lost.
+      // A collection may have removed the value, if the key has a newer version by now. A value that is missing again is lost.
       if (missing === looked.missing) throw lostValue(key, missing)
       return this.#get(key, ts, looked.missing)
     })
@@ -102,11 +105,11 @@ export class Reads {
     return this.#answerOf(cached, ts)
   }
 
-  /** Reads LevelDB without looking at locks, and fills the cache with the newest version. */
+  /** Reads LevelDB without checking locks, and fills the cache with the newest version. */
   #lookUp(key: Uint8Array, ts: Timestamp): Awaitable<GetAnswer | Missing> {
     const { cache, locks, lookUps, meters } = this.#rows
     meters.cache.misses++
-    // A lock may have a commit in flight. Rows of the server are read once, if at all.
+    // A lock may have a commit in flight. Reserved rows are read at most once.
     const isKept = locks.get(key) === undefined && !isReserved(key)
     const looked = after(lookUps.get(newestKey(key)), (bytes) => this.#versionAt(key, ts, bytes))
     if (!(looked instanceof Promise)) {
@@ -142,8 +145,8 @@ export class Reads {
   }
 
   /**
-   * A later read must not find a version again that has expired for the latest one, though the clock be set back. So later
-   * timestamps go above its expiry, for which the oracle may have to save its mark first.
+   * Once a read of the latest version has found it expired, no later read may find it again, even if the clock is set back. So
+   * later timestamps go above its expiry, for which the oracle may have to save its mark first.
    */
   #answerOf(version: CachedVersion, ts: Timestamp): Awaitable<GetAnswer> {
     const { value, expireTs } = version
@@ -197,8 +200,8 @@ export class Reads {
   }
 
   /**
-   * Looks keys up one by one. Needs no snapshot, since no commit at or below max_ts can follow: every later moment shows the same.
-   * @returns undefined when a snapshot is needed, also because a value was collected meanwhile.
+   * Looks keys up one by one, without a snapshot: no commit at or below max_ts can follow, so every later moment shows the same.
+   * @returns undefined when a snapshot is needed, or a value was collected in the meantime.
    */
   async #lookUpFew(keys: readonly Uint8Array[], ts: Timestamp): Promise<Pair[] | undefined> {
     if (ts > this.#rows.maxTs || keys.length > LOOK_UPS_MAX) return undefined
@@ -215,7 +218,7 @@ export class Reads {
     const pairs: Pair[] = []
     for (const key of keys) {
       const cached = this.#cached(key, ts)
-      if (cached instanceof Promise) cached.catch(() => {}) // It is asked again.
+      if (cached instanceof Promise) cached.catch(() => {}) // The key is read again.
       if (cached === undefined || cached instanceof Promise) return undefined
       if (cached.found) pairs.push(pairOf(key, cached))
     }
@@ -228,8 +231,8 @@ export class Reads {
       for (;;) {
         await this.#rows.admitRead(ts)
         // The walk over the locks runs in slices before the snapshot. A writer that publishes locks later has seen this read in
-        // max_ts; the batch of a writer that ends meanwhile is in the snapshot. Above max_ts transactions may still lock and
-        // commit, so `watch` reports the locks that are put during the walk.
+        // max_ts; the batch of a writer that ends in the meantime is in the snapshot. Above max_ts transactions may still lock
+        // and commit, so `watch` reports the locks that are put during the walk.
         const blocking: LockEntry[] = []
         const added = new Set<LockEntry>()
         const unwatch = ts > this.#rows.maxTs ? this.#rows.locks.watch((entry) => added.add(entry)) : undefined

@@ -5,12 +5,11 @@ import type { LockTable } from '../memory/lock-table.js'
 import type { Health } from './health.js'
 import { isInFlight } from './published-locks.js'
 
-/** The locks stay ranked between this time and twice this time after resolved_ts was taken last. */
+/** The locks stay ranked for this time to twice this time after the last use of resolved_ts. */
 const RANKED_MS = 30_000
-/** Locks that are looked at for those that hold resolved_ts back. */
+/** Limit on the locks visited for `heldBackBy`. */
 const VISITS_MAX = 4096
 
-/** What it needs of a row store. */
 export interface ResolvedRows {
   readonly health: Health
   readonly locks: LockTable
@@ -19,10 +18,10 @@ export interface ResolvedRows {
   raiseMaxTs(ts: Timestamp): void
 }
 
-/** See `ChangeLog.resolve`. The argument that a read misses no commit holds for it too, because it is a read of everything. */
+/** See `ChangeLog.resolve`. It counts as a read of everything, so it misses no commit for the same reason as any read. */
 export class ResolvedTs {
   readonly #rows: ResolvedRows
-  /** Timestamps of changes that are decided, and have no lock that would hold resolved_ts back. */
+  /** Timestamps of changes that are decided without a lock to hold resolved_ts back. */
   readonly #holds = new Set<Timestamp>()
   #last: Timestamp = 0
   #passed: Timestamp = 0
@@ -33,16 +32,16 @@ export class ResolvedTs {
     this.#rows = rows
   }
 
-  /** The highest that was taken; 0: none. */
+  /** 0: none. */
   get last(): Timestamp {
     return this.#last
   }
-  /** Locks that could commit at or below it are not let in any more: `last`, or the newest delete_range. */
+  /** No lock that could commit at or below it is admitted any more: `last`, or the newest delete_range. */
   get passed(): Timestamp {
     return Math.max(this.#last, this.#passed)
   }
 
-  /** From this turn of the event loop on nothing is prewritten that could commit at or below `ts`. */
+  /** From this turn of the event loop on, no prewrite can lead to a commit at or below `ts`. */
   pass(ts: Timestamp): void {
     this.#passed = Math.max(this.#passed, ts)
     this.#rows.raiseMaxTs(ts)
@@ -54,7 +53,7 @@ export class ResolvedTs {
     health.requireAvailable()
     this.#noteUse()
     if (!health.isWritable) {
-      // The table of locks is being loaded anew, or the outcome of a write is unknown.
+      // The table of locks is being reloaded, or the outcome of a write is unknown.
       if (this.#last === 0) throw health.refusal()
       return this.#last
     }
@@ -67,13 +66,13 @@ export class ResolvedTs {
     return this.#last
   }
 
-  /** Keeps resolved_ts below `ts`, which must be above all that was taken, until the returned function is called. */
+  /** Keeps resolved_ts below `ts`, which must be above all earlier ones, until the returned function is called. */
   hold(ts: Timestamp): () => void {
     this.#holds.add(ts)
     return () => this.#holds.delete(ts)
   }
 
-  /** Visits at most `VISITS_MAX` locks, so a long batch in flight may hide those behind it. */
+  /** Visits at most `VISITS_MAX` locks, so a long batch in flight may hide the locks behind it. */
   heldBackBy(limit: number): LockInfo[] {
     const { locks, ages } = this.#rows
     const held: LockInfo[] = []

@@ -31,8 +31,8 @@ const NOTHING_STORED: NewestKnown = { bound: () => 0, stored: () => undefined }
 const REMOVED_AT_A_TIME = 10_000
 
 /**
- * Fills an empty store with the pairs of a backup. All other calls are refused meanwhile, so it needs no latches, locks or rows:
- * each block of pairs is one batch of records together with the progress.
+ * Fills an empty store with the pairs of a backup. All other calls are refused during that, so it needs no latches, locks or
+ * rows: each block of pairs is one batch of records together with the progress.
  */
 export class LevelDbRestoring implements RestoreSteps<Begun> {
   readonly #rows: RowStore
@@ -60,7 +60,7 @@ export class LevelDbRestoring implements RestoreSteps<Begun> {
       await this.#oracle.passBy(source.ts)
       recent.noteAll(source.ts)
       cache.clear()
-      // A write has failed, and reopening the database ended the refusal of other calls.
+      // A write has failed, and reopening the database has admitted other calls.
       if (this.#rows.health.restoring === undefined)
         throw new KvError('storage_unavailable', 'a write failed while the restore began', {})
       await this.#rows.submit([putRestoreProgress(run)])
@@ -121,7 +121,7 @@ export class LevelDbRestoring implements RestoreSteps<Begun> {
     return entry && decodeKey(entry[0])
   }
 
-  /** Records the id NOBODY first: after a crash no backup can continue the rest, and only a restart removes it. */
+  /** First records the id NOBODY: after a crash no backup can continue the rest, and only a new restore removes it. */
   async #removeAll(left: RestoreProgress): Promise<RestoreProgress> {
     const { engine } = this.#rows
     if (left.lastKey === undefined) return left

@@ -5,10 +5,10 @@ import type { Engine, EngineOp } from '../engine/engine.js'
 import { META_RESTORE } from '../records/keyspace.js'
 
 const RESTORE = 'restore'
-/** An id that no backup has: for the rest of a restore that is being removed, and for one whose record is damaged. */
+/** An id that no backup has: for a restore that is being removed, and for one whose record is damaged. */
 export const NOBODY = '0'.repeat(32)
 
-/** Must be written in the batch that stores the pairs up to `lastKey`. */
+/** Write it in the batch that stores the pairs up to `lastKey`. */
 export function putRestoreProgress({ id, ts, lastKey, pairs, bytes }: RestoreProgress): EngineOp {
   const record = [Buffer.from(id, 'hex'), ts, lastKey === undefined ? null : asBuffer(lastKey), pairs, bytes]
   return { type: 'put', key: META_RESTORE, value: packRecord(record) }
@@ -19,7 +19,7 @@ export function putUnknownRestore(): EngineOp {
   return putRestoreProgress({ id: NOBODY, ts: 0, lastKey: Buffer.of(0), pairs: 0, bytes: 0 })
 }
 
-/** @returns undefined when no restore was begun, or it is complete. @throws CorruptRecord */
+/** @returns undefined when no restore is incomplete. @throws CorruptRecord */
 export async function readRestoreProgress(engine: Engine): Promise<RestoreProgress | undefined> {
   const record = await engine.get(META_RESTORE)
   if (record === undefined) return undefined

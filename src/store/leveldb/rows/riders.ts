@@ -27,11 +27,11 @@ import { claimOf, type SystemName } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
 interface AckToMake extends AskedAck {
-  /** Of the entry. */
+  /** Name of the entry. */
   readonly name: SystemName
   entry: Entry | undefined
   ack: Ack | undefined
-  /** Known after the preparation if the entry is newer than `seen`. */
+  /** commit_ts or expiry of the newest version at `seen`. Read only if the entry is newer than `seen`. */
   newestSeen: Timestamp
 }
 
@@ -41,8 +41,8 @@ interface PositionToMake {
 }
 
 /**
- * The riders of one prewrite: reads their cells under the latches of the rows, and decides about them with the commit_ts of the
- * transaction.
+ * The riders of one prewrite: reads their cells under the latches of the rows, and decides about them with the transaction's
+ * commit_ts.
  */
 export class LevelDbRiders implements PrewriteRiders {
   readonly #rows: RowStore
@@ -92,7 +92,7 @@ export class LevelDbRiders implements PrewriteRiders {
     if (this.#positions.some(({ rider }) => rider.consumer === consumer))
       throw invalid('riders', `the consumer ${consumer} is acknowledged twice`)
     if (from > ts) throw invalid('riders', `${consumer}: from ${from} is above ts ${ts}`)
-    // Not everything at or below a timestamp above resolved_ts has been committed. A position may be there by a reset.
+    // Commits may be missing at or below a timestamp above resolved_ts. A reset may have moved a position there.
     const { changes } = this.#rows
     if (ts > from && ts > changes.resolved.last && ts > changes.resolve())
       throw invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`)
@@ -131,7 +131,7 @@ export class LevelDbRiders implements PrewriteRiders {
     for (const one of this.#acks) if (isHidden(one)) one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
   }
 
-  /** Of the records that the decision needs. */
+  /** Names of the records that the decision needs. */
   #names(): SystemName[] {
     this.#unclaimed = this.#acks.filter((one) => !this.#isClaimed(one))
     return [
@@ -155,8 +155,8 @@ export class LevelDbRiders implements PrewriteRiders {
   }
 
   /**
-   * Whether the listener knows the cell, and the run has seen its newest change. A run that began before the claim may have begun
-   * before the last acknowledgement too. After a failed write the listener may not know what has landed, until it is told `reloaded`.
+   * True when the listener knows the cell, and the run has seen its newest change. A run that began before the claim may also
+   * have begun before the last acknowledgement. After a failed write the listener may not know what is on disk, until `reloaded`.
    */
   #isClaimed(one: AckToMake): boolean {
     if (!this.#rows.records.isSettled) return false
@@ -167,7 +167,7 @@ export class LevelDbRiders implements PrewriteRiders {
     return true
   }
 
-  /** Of the newest Put, Delete or expiry at or below `ts`; 0: none. */
+  /** commit_ts or expiry of the newest Put or Delete at or below `ts`; 0: none. */
   async #newestAt(key: Uint8Array, ts: Timestamp): Promise<Timestamp> {
     const writes = await this.#rows.historyOf(key, ts + 1, 'data')
     const newest = writes.find((write) => write.commitTs <= ts && isData(write))
@@ -194,7 +194,7 @@ export class LevelDbRiders implements PrewriteRiders {
       const { id } = observer
       const { key } = rider
       const { fence, hasFailure } = observed.handedOut(id, key)
-      const newestFence = Math.max(fence, id) // A claim of an earlier observer of this name is of another cell.
+      const newestFence = Math.max(fence, id) // A claim under an earlier observer of this name is of another cell.
       const context = { entry, ack, safePoint, newestFence, observedSince: id, newestSeen: () => newestSeen }
       const outcome = acknowledge({ rider, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {
@@ -226,23 +226,23 @@ export class LevelDbRiders implements PrewriteRiders {
       else throw withEntries([startTsTaken(primary, this.#request, outcome.commitTs)])
     }
     const notified = this.#notify.length > 0 ? { cells: this.#notify, commitTs } : undefined
-    // After the others, which recognize a repeat of a transaction that has committed.
+    // Comes last: the others recognize the repeat of a committed transaction.
     const lost = atHand(leases.lost(this.#leases))
     if (lost.length > 0) throw this.#lostLeases(lost)
     return { kind: 'ridden', ridden: { effects, notified, depth, acknowledged, consumers } }
   }
 
-  /** Only the problem of a prewrite has entries. Leases with an index are checks of a transaction. */
+  /** Only the error of a prewrite has entries. Leases with an index are checks of a transaction. */
   #lostLeases(lost: readonly FailedLeaseCheck[]): KvError {
     const error = leaseLost(lost)
     return this.#leases.some(({ index }) => index !== undefined) ? error : withEntries([error])
   }
 }
 
-/** Records that are looked up in one turn of the event loop. */
+/** Limit on the records looked up in one turn of the event loop. */
 const RECORDS_NOW_MAX = 128
 
-/** A newer change has replaced the entry of what the run has seen. */
+/** True when a newer change has replaced the entry that the run has seen. */
 function isHidden({ entry, seen }: AckToMake): boolean {
   return entry !== undefined && entry.changeTs > seen
 }

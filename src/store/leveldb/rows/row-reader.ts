@@ -11,7 +11,7 @@ import { CF_DEFAULT, CF_WRITE, keyRange, newestKey, valueKey, versionRange } fro
 import { decodeNewest } from '../records/newest-record.js'
 import { readOlderVersions, walkOlderVersions } from './older-versions.js'
 
-/** Most histories are one record; asking for two shows that there are no more. */
+/** Most histories have one record; a read of two shows that there are no more. */
 const FIRST_READ = 2
 const NEXT_READ = 64
 const SCAN_READ = 512
@@ -40,7 +40,7 @@ export async function readHistory(
   return writes
 }
 
-/** @returns for each key the Put or Delete that a read at `ts` sees. */
+/** @returns per key the Put or Delete that a read at `ts` sees. */
 export async function readVersions(
   engine: EngineReader,
   keys: readonly Uint8Array[],
@@ -64,9 +64,9 @@ export interface ScannedVersion {
 
 /**
  * @param range of CF_NEWEST.
+ * @param isSeen returns whether the read finds a version.
  * @param grow called per page with the cost of its versions in memory; ends the scan by throwing.
- * @param isSeen whether the version of a key is one that the read finds.
- * @returns the versions that a read at `ts` sees in a range, in scan order, at most `limit`.
+ * @returns the versions that a read at `ts` sees in the range, in scan order, at most `limit`.
  */
 export async function scanVersions(
   engine: EngineReader,
@@ -105,7 +105,7 @@ export async function scanVersions(
   }
 }
 
-/** @param isWanted is told whether the record is the Put or Delete that a read at `ts` sees. */
+/** @param isWanted `isSeen` says whether the record is the Put or Delete that a read at `ts` sees. */
 export async function findVersion(
   engine: EngineReader,
   range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined },
@@ -125,15 +125,15 @@ export async function findVersion(
   return undefined
 }
 
-/** Whether two records of one column family differ in nothing but their timestamps. */
+/** True when two records of one column family differ only in their timestamps. */
 function isOfSameKey(a: Buffer, b: Buffer): boolean {
   const length = a.length - TS_BYTES
   return a.length === b.length && a.compare(b, 0, length, 0, length) === 0
 }
 
 /**
- * @returns `values[i]` is the value of `versions[i]`; undefined when a long value is missing: collected since, if `engine` is not a
- *   snapshot, or lost.
+ * @returns `values[i]` is the value of `versions[i]`; undefined when a long value is missing: lost, or, if `engine` is not a
+ *   snapshot, collected.
  */
 export async function readValues(
   engine: EngineReader,
@@ -153,7 +153,7 @@ export async function readValues(
   return values
 }
 
-/** @returns all values of one key in CF_DEFAULT, newest first. */
+/** @returns all values of a key in CF_DEFAULT, newest first. */
 export async function readAllValues(
   engine: EngineReader,
   key: Uint8Array,
@@ -168,7 +168,7 @@ export async function readAllValues(
   return values
 }
 
-/** Most keys per step, and most records per step, except that a single key may have more. */
+/** Limits of a step. A single key may have more records. */
 const STEP_KEYS_MAX = 256
 const STEP_RECORDS_MAX = 2000
 

@@ -65,15 +65,13 @@ export interface RowStoreOptions {
   readonly logStart: Timestamp
   /** See META_LOG_READ. */
   readonly isLogRead: boolean
-  /** See `LookUps`. */
   readonly lookUpSlowMs?: number | undefined
-  /** See `Health`. */
   readonly onWritable?: OnWritable | undefined
 }
 
 /**
- * The rows of one LevelDB, and the tables in memory beside them: latches, locks, version cache, recent writes, max_ts. Every
- * changing call takes three steps: read rows, let a pure action decide, write one atomic batch. See docs/architecture.md.
+ * The rows of one LevelDB, with its tables in memory: latches, locks, version cache, recent writes, max_ts. Every changing call
+ * takes three steps: read rows, let a pure action decide, write one atomic batch. See docs/architecture.md.
  */
 export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
@@ -85,7 +83,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly cache: VersionCache
   readonly recent: RecentWrites
   readonly lookUps: LookUps
-  /** Of values outside their records. Their size is unknown: large ones are slow, and must not slow the others down. */
+  /** For values outside their records. Large ones are slow, and must not slow down other look-ups. */
   readonly valueLookUps: LookUps
   readonly oracle: TimestampSource
   readonly ages: LockAges
@@ -99,9 +97,9 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   /** Called in the turn that allows writes again after a failed one. */
   onReloaded: () => void = () => {}
   readonly records: SystemReads
-  /** Every read so far was at or below it. Calculated commit timestamps go above it. */
+  /** Upper bound of the timestamps of all reads. Calculated commit timestamps are above it. */
   maxTs: Timestamp
-  /** Of every delete_range that runs. */
+  /** Timestamps of the running delete_ranges. */
   readonly removals = new Set<Timestamp>()
   safePoint: Timestamp
 
@@ -133,11 +131,11 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     this.changes = new LevelDbChangeLog(this, logStart, isLogRead)
     this.records = new SystemReads(engine, this.lookUps, this.health)
     this.safePoint = safePoint
-    this.maxTs = savedMark // Every read that was served before the restart was below the mark.
+    this.maxTs = savedMark // Every read served before the restart was below the mark.
     if (isLogRead) this.changes.resolved.pass(savedMark) // So was every resolved_ts.
   }
 
-  /** Must be called before any other call. */
+  /** Call first. */
   async start(): Promise<void> {
     await loadLocks(this.engine, this.locks)
     await this.written.load(this.group.sync)
@@ -146,7 +144,6 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     await this.health.start()
   }
 
-  /** See `Health`. */
   async #reload(): Promise<() => void> {
     const locked = [...this.locks.all()].map(({ key }) => key)
     await this.engine.reopen()
@@ -162,13 +159,15 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
   }
 
-  /** From this turn of the event loop on all but the restore are refused. Fulfilled when no write is on its way any more. */
+  /** From this turn of the event loop on, all calls but the restore are refused. Fulfilled when no write is in flight. */
   shutOut(restoring: RestoreProgress): Promise<void> {
     this.health.shutOut(restoring)
     return this.group.idle()
   }
 
-  /** The server has lost its directory. LevelDB must not touch it any more, because it deletes files that it does not know. */
+  /**
+   * For a server that has lost its directory. LevelDB must not touch it any more, because it deletes files that it does not know.
+   */
   async abandon(why: string): Promise<void> {
     this.health.end(why)
     this.waits.close(new KvError('storage_unavailable', why, {}))
@@ -211,7 +210,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     })
   }
 
-  /** `updateNow` under the latches of the keys, if these are free. */
+  /** `updateNow` under the latches of the keys, if they are free. */
   #tryNow<T>(change: RowChange<T>, texts: readonly string[], done: Done<T>): boolean {
     if (texts.length > KEYS_NOW_MAX || !this.latches.take(texts)) return false
     let isTaken = false
@@ -235,7 +234,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
     if (preparation !== undefined) await timed(stages, 'readMs', preparation.inTurns())
     const rows = await timed(stages, 'readMs', this.readRows(keys, depthTs, depth))
-    // One turn of the event loop from here to the published locks: see `Reads.get`.
+    // One turn of the event loop from here until the locks are published: see `Reads.get`.
     const decision = decide(rows)
     if (!decision.ok) throw decision.error
     requireReach?.(decision.mutations, rows)
@@ -248,7 +247,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   /**
    * Does an `update` in this turn of the event loop, if its rows are in memory. Needs the latches of the keys until `done`.
    * @param done called once, in a later turn: with the value of the decision when it is written, else with an error.
-   * @returns false, having done nothing, when anything has to be waited for, and when the change is refused.
+   * @returns false, having done nothing, when the change would have to wait or is refused.
    */
   updateNow<T>(change: RowChange<T>, done: Done<T>): boolean {
     const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
@@ -268,7 +267,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
     const decision = decide(rows)
     if (!decision.ok || decision.observed !== undefined || decision.validate !== undefined) return false
-    // Changes of pessimistic locks alone are not written, so they must not wait for the disk or fail with it.
+    // Pessimistic locks alone are not written, so such a change must not wait for the disk or fail with it.
     const isStored = decision.ridden !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
     if (!isStored) return false
     this.#write(decision.mutations, decision, NO_EVENTS, (error) => {
@@ -279,7 +278,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return true
   }
 
-  /** Needs the latches of the keys. @returns rows with the locks of the moment at which the promise is fulfilled. */
+  /** Needs the latches of the keys. @returns rows with the locks as of the moment when the promise is fulfilled. */
   async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depth: HistoryDepth | DepthOf): Promise<RowView[]> {
     this.health.requireWritable()
     const histories: (readonly WriteRecord[])[] = []
@@ -322,7 +321,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return this.#history(key, startTs, depth)
   }
 
-  /** Does not ask LevelDB when recent writes show that the key was not written since `startTs`. */
+  /** Does not read LevelDB when recent writes show that the key was not written since `startTs`. */
   #history(
     key: Uint8Array,
     startTs: Timestamp,
@@ -331,7 +330,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const known = this.#knownHistory(key, startTs, depth)
     if (known !== undefined) return known
     if (depth === 'txn' && this.recent.newest(key) === startTs) {
-      // Mostly another key of the same transaction that was rolled back. If not, a record stands there and is all that is needed.
+      // Usually another key of the same rolled-back transaction. Otherwise a record at `startTs` is all that is needed.
       const history = (bytes: Buffer | undefined) => (bytes === undefined ? NO_WRITES : [decodeWrite(bytes, startTs)])
       const looked = this.lookUps.get(writeKey(key, startTs))
       return looked instanceof Promise ? looked.then(history) : history(looked)
@@ -345,8 +344,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /**
-   * The history if memory alone has it. A key that nobody wrote since the store was opened is not worth a read for the neighbour that
-   * `txn` asks for: one that stays, stays once.
+   * The history, if memory has it. For a key without writes since the store was opened, the neighbour that `txn` asks for is not
+   * worth a read: at most one such Rollback record stays uncollapsed.
    */
   #knownHistory(key: Uint8Array, startTs: Timestamp, depth: HistoryDepth): readonly WriteRecord[] | undefined {
     if (depth === 'none') return NO_WRITES
@@ -356,7 +355,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   // ---- Write
 
-  /** See `#write`. @param events changes beside those that the mutations commit. */
+  /** See `#write`. @param events changes besides those that the mutations commit. */
   apply(decided: readonly Mutation[], options: WriteOptions = {}, events = NO_EVENTS): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#write(decided, options, events, (error) => (error === undefined ? resolve() : reject(error)))
@@ -365,7 +364,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 
   /**
    * Writes one atomic batch. New locks are published in the lock table before the write; old ones are removed or changed after
-   * it. The batch of few mutations goes to the group in this turn of the event loop.
+   * it. A batch of few mutations reaches the group in this turn of the event loop.
    */
   #write(decided: readonly Mutation[], options: WriteOptions, events: readonly RangeChange[], done: Answered): void {
     const { onePc, ridden, validate } = options
@@ -389,7 +388,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       else ended(error)
     }
     const submit = (ops: EngineOp[]): void => {
-      // Locks in flight go when the database is opened again, so readers would not have met these.
+      // Reopening the database drops locks in flight, so readers would not have met these.
       if (reopenings !== this.health.reopenings) throw this.health.refusal()
       this.health.requireRestored()
       if (ops.length === 0 && events.length === 0) return void answered(undefined)
@@ -409,7 +408,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
   }
 
-  /** Tells whoever has to know of a batch that is written. */
+  /** Publishes a written batch to listeners, readers and waiters. */
   *#told(
     published: PublishedLocks,
     changes: readonly LoggedChange[],
@@ -436,8 +435,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /**
-   * Needs the latches and the published locks, which keep other requests from the recent writes of these keys.
-   * @param changes where the changes that are committed go.
+   * Needs the latches and the published locks, which keep other requests away from the recent writes of these keys.
+   * @param changes receives the committed changes.
    */
   *#encode(
     stored: readonly Mutation[],
@@ -457,7 +456,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       const change = committedChange(mutations, i)
       if (change !== undefined) changes.push(change)
     }
-    // The records of a large write are its own, because a group takes one turn of the event loop for those that its batches share.
+    // A large write makes its own log records, because a group handles the changes of its batches in one turn of the event loop.
     if (changes.length > CHANGES_TOGETHER_MAX)
       for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
         for (const record of changeRecords(changes.slice(from, from + SLICE_ITEMS))) ops.push(record)
@@ -466,7 +465,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     for (const write of beside) ops.push(systemOp(write))
     for (const consumer of ridden?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
     if (effects === undefined) return ops
-    // No conflict of rows keeps a notification below a version that a client has committed ahead of the clock.
+    // A client's version ahead of the clock may be above a notification, without a conflict of rows.
     const isAnyAhead = ridden?.notified !== undefined && this.written.isAny
     const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow
     yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
@@ -477,12 +476,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return ops
   }
 
-  /** Where the marks of a write go; undefined when it has none. */
+  /** Array for the effects of a write; undefined when it has none. */
   #effects(mutations: readonly Mutation[], ridden: Ridden | undefined): CellEffect[] | undefined {
     return ridden !== undefined || this.observed.mayMark(mutations) ? [] : undefined
   }
 
-  /** What a mark must not hide. Needs the latch of the key. */
+  /** The entry, if any, that a mark must not hide. Needs the latch of the key. */
   readonly #entryNow = (id: Timestamp, key: Uint8Array): Entry | undefined => {
     const entry = this.engine.getSync(systemKey(cellName('notify', id, key)))
     if (entry !== undefined) return decodeEntry(entry)
@@ -505,7 +504,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     },
   }
 
-  /** Refuses to write while LevelDB's log may end in half a record, because a later record would be lost with it. */
+  /** Refuses to write while LevelDB's log may end in half a record, with which a later record would be lost. */
   async submit(ops: readonly EngineOp[], changes?: readonly LoggedChange[]): Promise<void> {
     this.health.requireWritableEngine()
     await this.group.submit(ops, changes)
@@ -520,7 +519,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     return ts !== TIMESTAMP_MAX && ts > this.maxTs ? this.observeRead(ts) : undefined
   }
 
-  /** Must be called again after a read without a snapshot: a collection or a restore may have run meanwhile. */
+  /** Call again after a read without a snapshot: a collection or a restore may have run in between. */
   requireReadable(ts: Timestamp): void {
     this.health.requireRestored()
     if (ts < this.safePoint) throw belowSafePoint(ts, this.safePoint)
@@ -591,8 +590,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
 }
 
 /**
- * Whether a commit is above every change and every notification of its keys, so that its marks need not read the entries: it commits in one
- * phase, above every timestamp handed out, and its keys had no version above its start_ts.
+ * True for a commit above every change and notification of its keys, so that its marks need not read the entries: it commits in
+ * one phase, above every timestamp handed out, and its keys had no version above its start_ts.
  */
 function isNewestCommit(onePc: PrewriteRequest | undefined): boolean {
   return onePc?.linearizable === true && onePc.skipConstraintCheck !== true
@@ -600,10 +599,13 @@ function isNewestCommit(onePc: PrewriteRequest | undefined): boolean {
 
 type Done<T> = (error: unknown, value: T | undefined) => void
 
-/** Changes of more keys do not run in one turn of the event loop. */
+/** Limit on the keys of a change that runs in one turn of the event loop. */
 const KEYS_NOW_MAX = 64
 
-/** A batch with more changes makes its own records in the log. Not below `KEYS_NOW_MAX`: a write in one turn leaves its changes to the group. */
+/**
+ * A batch with more changes makes its own log records. Not below `KEYS_NOW_MAX`: a write in one turn leaves its changes to the
+ * group.
+ */
 const CHANGES_TOGETHER_MAX = 64
 
 const NO_WRITES: readonly WriteRecord[] = []

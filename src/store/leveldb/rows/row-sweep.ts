@@ -15,7 +15,6 @@ import type { RowStore } from './row-store.js'
 
 type IsOver = Parameters<Store['sweepRows']>[1]
 
-/** See `Store.sweepRows`. */
 export function sweepRows(rows: RowStore, prefix: Uint8Array, isOver: IsOver): Promise<number> {
   return guard(async () => {
     rows.health.requireAvailable()
@@ -29,7 +28,7 @@ export function sweepRows(rows: RowStore, prefix: Uint8Array, isOver: IsOver): P
         if (value === undefined || isOver(value)) over.push(key)
         else bytesLeft += key.length - prefix.length + value.length
       }
-      // Others may take long, and are going to write the row.
+      // A request that holds the latch may take long, and is going to write the row.
       const free = over.filter((key) => rows.latches.isFree(keyText(key)))
       if (free.length > 0) await remove(rows, free, isOver)
     }

@@ -11,7 +11,7 @@ export interface SavedMark {
   /** 0 in a new database. */
   readonly mark: Timestamp
   readonly jumps: readonly Jump[]
-  /** By how much the mark is further ahead than usual, because saves took long. */
+  /** By how much the mark is further ahead than usual, because saves were slow. */
   readonly extraMs: number
 }
 

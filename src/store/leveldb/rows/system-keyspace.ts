@@ -23,7 +23,7 @@ export class SystemKeyspace implements SystemRecords {
 
   get(name: SystemName): Promise<Uint8Array | undefined> {
     return guard(() => {
-      this.#rows.health.requireWritable() // In doubt, the record may change when LevelDB is opened again.
+      this.#rows.health.requireWritable() // While a write is in doubt, the record may change when LevelDB is opened again.
       return this.#rows.engine.get(systemKey(name))
     })
   }

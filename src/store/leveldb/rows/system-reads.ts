@@ -7,8 +7,8 @@ import { guard } from './guard.js'
 import type { Health } from './health.js'
 
 /**
- * Reads of CF_SYSTEM, without latches. While the outcome of a failed write is unknown, nothing may be decided by them.
- * They throw KvError `storage_unavailable`.
+ * Reads of CF_SYSTEM, without latches. While the outcome of a failed write is unknown they throw KvError `storage_unavailable`,
+ * because no decision may depend on them then.
  */
 export class SystemReads {
   readonly #engine: Engine
@@ -21,18 +21,17 @@ export class SystemReads {
     this.#health = health
   }
 
-  /** False while the outcome of a failed write is unknown: what memory knows of the disk may be old. */
+  /** False while the outcome of a failed write is unknown: memory may be behind the disk. */
   get isSettled(): boolean {
     return this.#health.isWritable
   }
 
-  /** Reads in this turn of the event loop. @returns null when `many` has to be called instead. */
+  /** Reads in this turn of the event loop. @returns null when the caller must use `many` instead. */
   now(name: SystemName): Uint8Array | undefined | null {
     if (!this.#lookUps.areQuick || !this.#health.isWritable) return null
     return this.#lookUps.getNow(systemKey(name))
   }
 
-  /** `values[i]` is that of `names[i]`. */
   many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {
     return guard(async () => {
       this.#health.requireWritable()

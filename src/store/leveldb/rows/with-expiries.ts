@@ -7,7 +7,7 @@ export interface Portion {
   readonly upTo: Timestamp
 }
 
-/** Merges the expiries of a time into the changes of the log. Holds two pages of them, however many expire together. */
+/** Merges expiries into the changes of the log. Holds two pages of expiries, however many share a timestamp. */
 export class WithExpiries {
   readonly #pages: AsyncGenerator<readonly ExpiryChange[], void>
   #page: readonly ExpiryChange[] = []
@@ -17,12 +17,12 @@ export class WithExpiries {
     this.#pages = pages
   }
 
-  /** No call of `merged` may follow. */
+  /** Call after the last `merged`. */
   async close(): Promise<void> {
     await this.#pages.return()
   }
 
-  /** @param changes all that the log has up to `upTo` and that no earlier call was given, in order. */
+  /** @param changes all changes of the log up to `upTo` that no earlier call has passed, in order. */
   async *merged(changes: readonly LoggedChange[], upTo: Timestamp): AsyncGenerator<Portion, void> {
     let from = 0
     for (;;) {
@@ -40,7 +40,7 @@ export class WithExpiries {
       while (to < changes.length && compareChanges(changes[to] as Change, last) <= 0) to++
       const portion = [...changes.slice(from, to), ...expired].sort(compareChanges)
       from = to
-      // A reader may end here, and begin behind the last timestamp of which it has everything.
+      // A reader may end here, and begin again after the last timestamp that it has completely.
       yield { changes: portion, upTo: next.commitTs > last.commitTs ? last.commitTs : last.commitTs - 1 }
     }
   }

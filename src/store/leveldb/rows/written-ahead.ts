@@ -18,7 +18,7 @@ export class WrittenAhead {
   #newest: Timestamp
   #newestOfUsers: Timestamp
 
-  /** @param savedMark is above every record on disk, except those that have an ahead record. */
+  /** @param savedMark above every record on disk that has no ahead record. */
   constructor(engine: Engine, recent: RecentWrites, oracle: TimestampSource, savedMark: Timestamp) {
     this.#engine = engine
     this.#recent = recent
@@ -32,17 +32,17 @@ export class WrittenAhead {
     return this.#newest
   }
 
-  /** The same, without rows of the server, which no feed tells of. */
+  /** Without rows of the server, which feeds do not show. */
   get newestOfUsers(): Timestamp {
     return this.#newestOfUsers
   }
 
-  /** Some key may have a version above every timestamp handed out. */
+  /** True when some key may have a version above every timestamp handed out. */
   get isAny(): boolean {
     return this.#newest > this.#oracle.last
   }
 
-  /** Needs the latches of `keys`. @returns their newest commit_ts ahead of the oracle, without rollbacks; 0 when there is none. */
+  /** Needs the latches of `keys`. @returns their newest commit_ts ahead of the oracle, without rollbacks; 0: none. */
   async newestOf(keys: Iterable<Uint8Array>): Promise<Timestamp> {
     let newest = 0
     for (const key of keys) {
@@ -64,9 +64,9 @@ export class WrittenAhead {
   }
 
   /**
-   * Must be called before the record is written.
-   * @returns the ahead record that must be in the same batch, when `commitTs` is ahead of the oracle. The saved mark is above all
-   *   other records, so the next start needs to know only these.
+   * Call before the record is written.
+   * @returns the ahead record for the same batch, when `commitTs` is ahead of the oracle. The saved mark is above all other
+   *   records, so the next start needs only these.
    */
   note(key: Uint8Array, commitTs: Timestamp): EngineOp | undefined {
     this.#note(key, commitTs)

@@ -1,4 +1,4 @@
-/** The table can't be served from: its address, the credentials, the table itself or its app profile. One line says which. */
+/** The table can't be served from. The message says why in one line: address, credentials, table or app profile. */
 export class BigtableSetupError extends Error {
   override readonly name: string = 'BigtableSetupError'
 }

@@ -18,13 +18,13 @@ import { beyond, keyBytes, PARTS_PER_REQUEST, type RowSet, requestsOf, rowSetMes
 import { type TableAddress, tableName } from './table-address.js'
 
 export interface TableOptions {
-  /** How long calls that may be repeated are repeated, without progress. */
+  /** How long repeatable calls are repeated without progress. */
   readonly waitMs?: number
 }
 
 /**
- * A table of Cloud Bigtable, by Google's client. BIGTABLE_EMULATOR_HOST, `host:port`, names another server.
- * @throws BigtableMissing; BigtableSetupError without credentials. Whether the table is there is for `requireSound` to say.
+ * Opens a table of Cloud Bigtable with Google's client. BIGTABLE_EMULATOR_HOST, `host:port`, names another server.
+ * @throws BigtableMissing; BigtableSetupError without credentials. `requireSound` checks whether the table exists.
  */
 export async function openTable(address: TableAddress, options: TableOptions = {}): Promise<Table> {
   return new GoogleTable(await openDataClient(), address, options)
@@ -32,7 +32,7 @@ export async function openTable(address: TableAddress, options: TableOptions = {
 
 type CallKind = keyof Table['calls']
 
-/** Rows are asked for in so many requests at once, when there are many keys. */
+/** Parallel requests of one read with many keys. */
 const REQUESTS_AT_ONCE = 4
 
 class GoogleTable implements Table {

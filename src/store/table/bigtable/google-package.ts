@@ -4,15 +4,15 @@ import { printFailure } from './grpc-failures.js'
 import type { CellChunk } from './row-chunks.js'
 import type { RowFilter, RowMutation } from './row-filters.js'
 
-/** An optional peer, because few need it and it brings 200 packages. */
+/** An optional peer: it brings 200 packages, and few users need it. */
 const PACKAGE: string = '@google-cloud/bigtable'
-/** Its clients as they are generated. With its main file comes all that measures and exports, which takes as long again to load. */
+/** The generated clients. The main file also loads measuring and exporting code, which takes as long again. */
 const CLIENTS = `${PACKAGE}/build/src/v2/index.js`
-/** In a clone of this package, npm installs an optional peer only if it is told where to save it. */
+/** In a clone of this package, npm installs an optional peer only with `--save-prod`. */
 const INSTALL = 'npm install --save-prod @google-cloud/bigtable@6.5.1'
 const HTTPS_PORT = 443
 const CHANNELS_MAX = 16
-/** A further connection is opened when each has so many calls in flight. */
+/** A further connection is opened when each has this many calls in flight. */
 const CALLS_PER_CHANNEL = 50
 
 class BigtableMissing extends BigtableSetupError {
@@ -23,19 +23,18 @@ class BigtableMissing extends BigtableSetupError {
   }
 }
 
-/** What one call takes, beside its request. */
 export interface CallOptions {
   readonly timeout: number
   readonly retry?: null
   readonly retryRequestOptions?: { readonly retries: 0; readonly noResponseRetries: 0 }
 }
 
-/** Of unary calls. */
+/** For unary calls. */
 export function callOptions(ms: number): CallOptions {
   return { timeout: ms, retry: null }
 }
 
-/** Of calls with a stream of answers, which Google's client repeats after seconds unless it is told not to. */
+/** For calls that stream answers, which Google's client repeats after seconds by default. */
 export function streamOptions(ms: number): CallOptions {
   return { timeout: ms, retryRequestOptions: { retries: 0, noResponseRetries: 0 } }
 }
@@ -47,7 +46,7 @@ export interface AnswerStream<T> {
   cancel(): void
 }
 
-/** @throws what the call, or `each`, fails with */
+/** @throws the error of the call or of `each`. */
 export function drain<T>(stream: AnswerStream<T>, each: (message: T) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     stream.on('error', reject)
@@ -83,7 +82,7 @@ interface ReadRowsRequest extends OnTable {
 
 export interface ReadRowsAnswer {
   readonly chunks: readonly CellChunk[]
-  /** Rows up to this one were looked at, and those that did not come let through nothing. */
+  /** Rows up to this one were examined; those not returned have no matching cell. */
   readonly lastScannedRowKey: Buffer
 }
 
@@ -105,7 +104,7 @@ export interface MutateRowsAnswer {
   }[]
 }
 
-/** `BigtableClient`, as far as it is used. */
+/** The used part of `BigtableClient`. */
 export interface DataClient extends Client {
   readRows(request: ReadRowsRequest, options: CallOptions): AnswerStream<ReadRowsAnswer>
   mutateRow(
@@ -119,7 +118,6 @@ export interface DataClient extends Client {
   ): Promise<readonly [{ readonly predicateMatched: boolean }, ...unknown[]]>
 }
 
-/** Bigtable's GcRule. */
 export interface GcRule {
   readonly maxNumVersions?: number
   readonly maxAge?: unknown
@@ -131,7 +129,7 @@ export interface TableMessage {
   readonly columnFamilies: Readonly<Record<string, { readonly gcRule: GcRule | null }>>
 }
 
-/** `BigtableTableAdminClient`, as far as it is used. */
+/** The used part of `BigtableTableAdminClient`. */
 export interface TableAdminClient extends Client {
   getTable(request: { readonly name: string }, options: CallOptions): Promise<readonly [TableMessage, ...unknown[]]>
   createTable(
@@ -170,7 +168,7 @@ export async function openTableAdminClient(): Promise<TableAdminClient> {
 
 async function loadClients(): Promise<Clients> {
   try {
-    // A version without this path has them behind its main file.
+    // Versions without this path export them from their main file.
     return (await import(CLIENTS).catch(
       async () => ((await import(PACKAGE)) as { readonly v2: Clients }).v2,
     )) as Clients
@@ -197,7 +195,7 @@ async function initialized<T extends Client>(client: T): Promise<T> {
 function connectionOptions(): object {
   const host = process.env['BIGTABLE_EMULATOR_HOST']
   const connection = {
-    // A connection that the network has lost without a word is noticed before many calls have waited for it.
+    // Notices a silently lost connection before many calls have waited for it.
     'grpc.keepalive_time_ms': 30_000,
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.initial_reconnect_backoff_ms': 100,
@@ -206,7 +204,7 @@ function connectionOptions(): object {
   return host === undefined || host === '' ? connection : { ...connection, ...emulatorOptions(host) }
 }
 
-/** Google lets some 100 calls run on one connection, and leaves the others waiting. */
+/** Google runs some 100 calls per connection, and makes further ones wait. */
 function channelPool(): object {
   const { gax, require } = ownGax()
   const { createGcpApiConfig, gcpCallInvocationTransformer, gcpChannelFactoryOverride } = require('grpc-gcp')(gax.grpc)
@@ -219,21 +217,21 @@ function channelPool(): object {
   }
 }
 
-/** The package has its own gRPC, which need not be where this package would find it. */
+/** The package has its own gRPC, which this package may be unable to resolve. */
 function ownGax(): { readonly gax: Gax; readonly require: NodeJS.Require } {
   const here = createRequire(import.meta.url)
   const require = createRequire(here.resolve(PACKAGE))
   return { gax: require('google-gax'), require }
 }
 
-/** As Google's own tools do it: BIGTABLE_EMULATOR_HOST is host:port of a server without TLS and credentials. */
+/** As in Google's own tools: BIGTABLE_EMULATOR_HOST is host:port of a server without TLS and credentials. */
 function emulatorOptions(host: string): object {
   const [, name, port = HTTPS_PORT] = /^(.+?)(?::(\d+))?$/.exec(host) ?? []
   return {
     servicePath: name,
     port: Number(port),
     sslCreds: ownGax().gax.grpc.credentials.createInsecure(),
-    // Else it asks for the credentials' universe, which takes seconds where there are none.
+    // Otherwise the client asks for the credentials' universe, which takes seconds without credentials.
     auth: { getUniverseDomain: async () => 'googleapis.com' },
   }
 }

@@ -12,12 +12,12 @@ import type { CellChunk } from './row-chunks.js'
 import { type TableAddress, tableName } from './table-address.js'
 
 const PAGE_ROWS = 256
-/** A page ends once it has so many bytes, long values aside. One row may be larger. */
+/** Limit on the bytes of a page, without long values. A single row may be larger. */
 const PAGE_BYTES = 16 << 20
 const PAGE_MS = 60_000
 const LONG_VALUES = 'd'
 
-/** Of Google's client. @throws BigtableMissing; BigtableSetupError without credentials. */
+/** @throws BigtableMissing; BigtableSetupError without credentials. */
 export async function openRawRows(address: TableAddress): Promise<RawRows & { close(): Promise<void> }> {
   return new GoogleRows(await openDataClient(), address)
 }
@@ -57,7 +57,7 @@ class GoogleRows implements RawRows {
         )
         return page.rows
       } catch (error) {
-        // What came before a failure is whole rows, too.
+        // Rows received before a failure are whole.
         if (page.rows.length > 0) return page.rows
         await patience.after(error)
       }
@@ -65,7 +65,7 @@ class GoogleRows implements RawRows {
   }
 }
 
-/** Rows out of the pieces of an answer. The bytes of long values are dropped as they come. */
+/** Assembles rows from the pieces of an answer. Drops the bytes of long values. */
 class RawPage {
   readonly rows: RawRow[] = []
   #bytes = 0

@@ -10,10 +10,10 @@ const UNIMPLEMENTED = 12
 const UNAUTHENTICATED = 16
 
 /**
- * What Bigtable says before it does anything, and would say again. All else is transient, because it costs only time to take
- * a lasting failure for a passing one, and an anomaly to take a call that may be done for one that is not: UNAVAILABLE,
- * DEADLINE_EXCEEDED, ABORTED, CANCELLED, RESOURCE_EXHAUSTED (too many calls for now), INTERNAL and UNKNOWN (streams that a
- * proxy resets), and failures without a code.
+ * Codes that Bigtable returns before it does anything, and would return again. All others count as transient. To mistake a
+ * lasting failure for a transient one only costs time; to mistake a call that may be done for a failed one costs consistency:
+ * UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED, CANCELLED, RESOURCE_EXHAUSTED (too many calls for now), INTERNAL and UNKNOWN (streams
+ * that a proxy resets), and failures without a code.
  */
 const CERTAIN: ReadonlySet<unknown> = new Set([
   INVALID_ARGUMENT,
@@ -26,18 +26,16 @@ const CERTAIN: ReadonlySet<unknown> = new Set([
   UNAUTHENTICATED,
 ])
 
-/** The code of gRPC, if a failure has one. */
 export function grpcCode(error: unknown): number | undefined {
   const code: unknown = (error as { readonly code?: unknown } | null | undefined)?.code
   return typeof code === 'number' ? code : undefined
 }
 
-/** Whether the call was not done, and would fail again. */
+/** True when the call was not done, and would fail again. */
 export function isCertain(error: unknown): boolean {
   return error instanceof KvError || CERTAIN.has(grpcCode(error))
 }
 
-/** One line. */
 export function printFailure(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   return message.replaceAll(/\s+/g, ' ').trim()

@@ -25,15 +25,15 @@ import { openTable } from './google-client.js'
 import type { TableAddress } from './table-address.js'
 import { requireSound } from './table-admin.js'
 
-/** Of rows that are guessed rather than read. */
+/** For rows that are guessed rather than read. */
 const CACHE_BYTES_MAX = 64 * 1024 * 1024
 
-/** Then they are told to whoever leads by now. */
+/** After this time, the waits are reported to whichever server leads then. */
 const WAIT_ASK_MS_MAX = 1000
 
 export interface OpenBigtableOptions {
   readonly address: TableAddress
-  /** Where the other servers of the table reach this one. */
+  /** URL at which the other servers of the table reach this one. */
   readonly url: string
   readonly answers: AnswerBudget
   /** Called with one sentence when this server begins to lead, or steps down. */
@@ -43,18 +43,18 @@ export interface OpenBigtableOptions {
 
 /** This server among those of its table. */
 export interface Member {
-  /** Of this process. */
+  /** Id of this process. */
   readonly id: string
-  /** To be joined by the database. */
+  /** The database joins it. */
   readonly registry: TableRegistry
   readonly role: OracleRole
-  /** What it answers to other servers. They throw KvError `overloaded`, `storage_unavailable`. */
+  /** The questions of other servers that it answers. They throw KvError `overloaded`, `storage_unavailable`. */
   readonly answers: readonly Answering[]
 }
 
 /**
- * @throws BigtableMissing; BigtableSetupError when the table can't be served from; KvError `storage_unavailable` when Bigtable does
- *   not answer.
+ * @throws BigtableMissing; BigtableSetupError when the table can't be served from; KvError `storage_unavailable` when Bigtable
+ *   does not answer.
  */
 export async function openBigtable(options: OpenBigtableOptions): Promise<{ store: TableStore; member: Member }> {
   const { address, onClockStep } = options
@@ -65,13 +65,12 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
 
 interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole'> {
   readonly clock: Clock
-  /** See `TableStoreOptions`. */
   readonly registeringMs?: number | undefined
-  /** By the secret that the servers of the table share. */
+  /** @param secret shared by the servers of the table. */
   readonly asksOf: (secret: Uint8Array) => Asks
 }
 
-/** @throws as `openBigtable`, of a table that is there. @internal */
+/** @param table must exist. @throws as `openBigtable`. @internal */
 export async function joinTable(
   table: Table,
   { url, answers, onRole, clock, registeringMs, asksOf }: JoinOptions,
@@ -120,7 +119,7 @@ export async function joinTable(
   return { store, member }
 }
 
-/** Made once, by the first server; others that start together find it. It signs cursors, and what servers ask each other. */
+/** Made by the first server; others that start at the same time find it. It signs cursors, and the questions between servers. */
 async function secretOf(table: Table): Promise<Buffer> {
   const key = rowKeyOfSystem('secret')
   for (let tries = 0; tries < 10; tries++) {

@@ -1,14 +1,14 @@
 import { sleep } from '../../../event-loop/sleep.js'
 import { isCertain, unavailable } from './grpc-failures.js'
 
-/** How long calls that may be repeated are repeated, without progress. */
+/** How long repeatable calls are repeated without progress, in milliseconds. */
 export const TABLE_WAIT_MS = 10_000
-/** The longest that one try takes. */
+/** Limit on one try. */
 export const CALL_MS = 5000
 const FIRST_PAUSE_MS = 10
 const LONGEST_PAUSE_MS = 500
 
-/** The tries of one call, with pauses between them that double, and differ, so that many callers do not come at once. */
+/** The tries of one call. The pauses between them double, and are random, so that many callers do not come at once. */
 export class Patience {
   readonly #waitMs: number
   #endsAt: number
@@ -19,18 +19,18 @@ export class Patience {
     this.#endsAt = performance.now() + waitMs
   }
 
-  /** For the next try. */
+  /** Timeout of the next try. */
   get callMs(): number {
     return Math.max(1, Math.min(CALL_MS, this.#endsAt - performance.now()))
   }
 
-  /** The time begins anew after progress: what is long may take long. */
+  /** Restarts the time limit after progress: a long call may take long. */
   renew(): void {
     this.#endsAt = performance.now() + this.#waitMs
     this.#pauseMs = FIRST_PAUSE_MS
   }
 
-  /** Returns when another try is due. @throws KvError `storage_unavailable` when none is. */
+  /** Returns when another try is due. @throws KvError `storage_unavailable` when the time is over or the failure is certain. */
   async after(error: unknown): Promise<void> {
     const pauseMs = this.#pauseMs * (0.5 + Math.random() / 2)
     if (isCertain(error) || performance.now() + pauseMs >= this.#endsAt) throw unavailable(error)

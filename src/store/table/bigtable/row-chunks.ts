@@ -1,33 +1,33 @@
 import type { Cell, Family, TableRow } from '../layout/table.js'
 
-/** A piece of Bigtable's answer to ReadRows. What is absent or empty is as in the piece before, in the same row. */
+/** A piece of Bigtable's answer to ReadRows. An absent or empty field is as in the piece before, in the same row. */
 export interface CellChunk {
   readonly rowKey: Buffer
   readonly familyName: { readonly value: string } | null
   readonly qualifier: { readonly value: Buffer } | null
   readonly timestampMicros?: number | string
   readonly value: Buffer
-  /** Of the whole value, if more of it follows; else 0. */
+  /** Size of the whole value, if more of it follows; else 0. */
   readonly valueSize: number
-  /** All of the row so far is to be forgotten. */
+  /** Discards the row so far. */
   readonly resetRow: boolean
   readonly commitRow: boolean
 }
 
-/** Copied below, because messages can be large, and a short value that is kept would keep all of its message. */
+/** Shorter values are copied, because a kept value would keep its whole message, which can be large. */
 const COPIED_BELOW = 16 << 10
 
-/** Rows out of pieces. A row counts only once its last piece is there. */
+/** Assembles rows from pieces. A row counts only once its last piece is there. */
 export class RowChunks {
   readonly rows: TableRow[] = []
   #key: Buffer | undefined
   #family: string | undefined
   #qualifier: Buffer | undefined
   #cells: Cell[] = []
-  /** Of a value whose end has not come yet. */
+  /** Pieces of a value whose end is still missing. */
   #pieces: Buffer[] = []
 
-  /** @throws Error for pieces that are no row */
+  /** @throws Error for pieces that form no row. */
   add(chunk: CellChunk): void {
     if (chunk.resetRow) {
       this.breakOff()
@@ -50,12 +50,12 @@ export class RowChunks {
     this.breakOff()
   }
 
-  /** Of the whole answer. @throws Error if its last row is not complete */
+  /** Call after the whole answer. @throws Error if its last row is incomplete. */
   end(): void {
     if (this.#key !== undefined) throw new Error('the answer ends within a row')
   }
 
-  /** Forgets a row that is not complete: the pieces of the next try begin with it. */
+  /** Discards an incomplete row: the next try sends it from its beginning. */
   breakOff(): void {
     this.#key = undefined
     this.#family = undefined
@@ -69,7 +69,7 @@ function own(bytes: Buffer): Buffer {
   return bytes.length < COPIED_BELOW ? Buffer.from(bytes) : bytes
 }
 
-/** A column comes once for each filter that lets it through, and families in any order. */
+/** A column comes once per filter that matches it, and families come in any order. */
 function inOrder(cells: Cell[]): readonly Cell[] {
   if (cells.length < 2) return cells
   cells.sort(byColumn)

@@ -1,6 +1,6 @@
 import type { ColumnRange, ColumnWrite, Expected } from '../layout/table.js'
 
-/** Bigtable's RowFilter, as far as it is used. */
+/** The used part of Bigtable's RowFilter. */
 export interface RowFilter {
   readonly passAllFilter?: true
   readonly columnRangeFilter?: {
@@ -12,14 +12,14 @@ export interface RowFilter {
   readonly valueRangeFilter?: { readonly startValueClosed: Buffer; readonly endValueClosed?: Buffer }
   readonly cellsPerRowOffsetFilter?: number
   readonly cellsPerRowLimitFilter?: number
-  /** At least two of them, here and below. */
+  /** At least two filters, here and below. */
   readonly chain?: { readonly filters: readonly RowFilter[] }
   readonly interleave?: { readonly filters: readonly RowFilter[] }
-  /** Nothing of a row for which the predicate lets something through. */
+  /** Returns nothing of a row that the predicate matches. */
   readonly condition?: { readonly predicateFilter: RowFilter; readonly falseFilter: RowFilter }
 }
 
-/** Bigtable's Mutation, as far as it is used. */
+/** The used part of Bigtable's Mutation. */
 export interface RowMutation {
   readonly setCell?: {
     readonly familyName: string
@@ -31,7 +31,7 @@ export interface RowMutation {
   readonly deleteFromRow?: Record<string, never>
 }
 
-/** Rows without records, locks and values, of which the revision is left. */
+/** Matches rows without records, locks and values, of which only the revision is left. */
 const BARE: RowFilter = {
   condition: {
     predicateFilter: { chain: { filters: [{ familyNameRegexFilter: '[dlrw]' }, { cellsPerRowLimitFilter: 1 }] } },
@@ -40,7 +40,7 @@ const BARE: RowFilter = {
 }
 
 /**
- * The cells of any of the ranges, of which there is at least one. Those of several come several times.
+ * Matches the cells of any of the ranges, which are at least one. A cell in several ranges comes several times.
  * @param orBare see `RowsRequest`.
  */
 export function filterOf(columns: readonly ColumnRange[], orBare = false): RowFilter {
@@ -63,7 +63,7 @@ function filterOfRange({ family, from, to, offset, limit, valuesFrom }: ColumnRa
   return filters.length === 1 ? { columnRangeFilter } : { chain: { filters } }
 }
 
-/** Lets something through if the column has this value, or, for undefined, any value. Ranges need no escaping, as patterns do. */
+/** Matches if the column has this value, or, for undefined, any value. Ranges need no escaping, as patterns do. */
 export function predicateOf({ family, qualifier, value }: Expected): RowFilter {
   const column = filterOfRange({ family, from: qualifier, to: qualifier })
   if (value === undefined) return column

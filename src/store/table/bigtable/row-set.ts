@@ -1,17 +1,15 @@
 import type { RowRange, RowsRequest } from '../layout/table.js'
 
-/** One request names no more of them. */
 export const PARTS_PER_REQUEST = 1000
-/** Of keys in one request: Bigtable refuses much longer ones. */
+/** Limit on the bytes of keys per request; Bigtable refuses much longer ones. */
 const BYTES_PER_REQUEST = 256 << 10
 const ZERO = Buffer.of(0)
 
-/** A range, or one key. */
 interface Part extends RowRange {
   readonly isKey: boolean
 }
 
-/** What of the rows is to be read, ascending and apart from each other. */
+/** The rows to read, in ascending, disjoint parts. */
 export type RowSet = readonly Part[]
 
 export function rowSetOf({ keys = [], ranges = [] }: Pick<RowsRequest, 'keys' | 'ranges'>): RowSet {
@@ -31,7 +29,7 @@ export function rowSetOf({ keys = [], ranges = [] }: Pick<RowsRequest, 'keys' | 
   return apart
 }
 
-/** What is left when all rows up to this key were read; down to it when the rows descend. */
+/** The rest when all rows up to this key were read; down to it if the rows descend. */
 export function beyond(set: RowSet, key: Buffer, reverse: boolean): RowSet {
   const bound = reverse ? key : next(key)
   const left: Part[] = []
@@ -44,7 +42,7 @@ export function beyond(set: RowSet, key: Buffer, reverse: boolean): RowSet {
   return left
 }
 
-/** In pieces that one request takes. */
+/** Splits the set into parts that fit into one request each. */
 export function requestsOf(set: RowSet): RowSet[] {
   if (set.length < 2) return set.length === 0 ? [] : [set]
   const requests: Part[][] = []
@@ -91,7 +89,7 @@ function isNotEmpty({ start, end }: RowRange): boolean {
   return end === undefined || Buffer.compare(start, end) < 0
 }
 
-/** Of two ends: undefined is above all. The second one if they are equal. */
+/** The lower of two ends, where undefined is above all; the second if they are equal. */
 function lower(one: Buffer | undefined, other: Buffer | undefined): Buffer | undefined {
   if (one === undefined || other === undefined) return one ?? other
   return Buffer.compare(one, other) < 0 ? one : other

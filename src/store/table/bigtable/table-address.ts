@@ -4,14 +4,14 @@ export interface TableAddress {
   readonly project: string
   readonly instance: string
   readonly table: string
-  /** undefined: the instance's default one. */
+  /** undefined: the instance's default. */
   readonly appProfile?: string | undefined
 }
 
 const FORM = 'bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]'
 const SCHEME = 'bigtable://'
 const PATH_PARTS = 3
-/** What Google allows in any of the names. A project may have its domain before a colon. */
+/** Characters that Google allows. A project may have its domain before a colon. */
 const PROJECT = /^[a-z0-9][a-z0-9.:-]*$/
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]*$/
 
@@ -48,12 +48,10 @@ export function printTableAddress({ project, instance, table, appProfile }: Tabl
   return `${SCHEME}${project}/${instance}/${table}${appProfile === undefined ? '' : `?app_profile=${appProfile}`}`
 }
 
-/** Google's own name of the instance, which its calls want. */
 export function instanceName({ project, instance }: TableAddress): string {
   return `projects/${project}/instances/${instance}`
 }
 
-/** Google's own name of the table, which its calls want. */
 export function tableName(address: TableAddress): string {
   return `${instanceName(address)}/tables/${address.table}`
 }

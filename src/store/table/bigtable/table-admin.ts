@@ -16,18 +16,18 @@ import { instanceName, printTableAddress, type TableAddress, tableName } from '.
 
 /** @internal */
 export const FAMILIES: readonly Family[] = ['l', 'w', 'r', 'd', 'v', 'o']
-/** Cells are written over, so more than one version is there only for a moment. */
+/** Cells are overwritten, so a second version exists only for a moment. */
 const ONE_VERSION: GcRule = { maxNumVersions: 1 }
 
 export interface Made {
   readonly table: boolean
-  /** In a table that was there, too. */
+  /** Also families added to an existing table. */
   readonly families: readonly Family[]
 }
 
 /**
- * Makes the table and its families, as far as they are missing. What is there stays as it is.
- * @throws BigtableSetupError also for families that are there and would lose data
+ * Makes the table and its families, if they are missing. Changes nothing that exists.
+ * @throws BigtableSetupError also for existing families that would lose data.
  */
 export async function makeTable(address: TableAddress): Promise<Made> {
   const admin = await openTableAdminClient()
@@ -44,9 +44,9 @@ export async function makeTable(address: TableAddress): Promise<Made> {
 }
 
 /**
- * That the table is there with its families, that no rule eats data, and that the app profile allows conditional changes,
- * which is tried on a row of the server's own.
- * @throws BigtableSetupError that says what is wrong
+ * Checks that the table and its families exist, that no garbage collection rule removes data, and that the app profile allows
+ * conditional changes, which it tries on a row of the server's own.
+ * @throws BigtableSetupError
  */
 export async function requireSound(address: TableAddress): Promise<void> {
   const admin = await openTableAdminClient()
@@ -62,8 +62,8 @@ export async function requireSound(address: TableAddress): Promise<void> {
 }
 
 /**
- * What is wrong with the settings of a table that is there, in a sentence each. Changes nothing.
- * @throws BigtableSetupError when there is no such table
+ * The faults in the settings of an existing table, one sentence each. Changes nothing.
+ * @throws BigtableSetupError when there is no such table.
  */
 export async function faultsOf(address: TableAddress): Promise<readonly string[]> {
   const admin = await openTableAdminClient()
@@ -77,7 +77,7 @@ export async function faultsOf(address: TableAddress): Promise<readonly string[]
   }
 }
 
-/** @returns whether it was not there */
+/** @returns false when it existed already. */
 async function isCreated(admin: TableAdminClient, address: TableAddress): Promise<boolean> {
   const columnFamilies = Object.fromEntries(FAMILIES.map((family) => [family, { gcRule: ONE_VERSION }]))
   const request = { parent: instanceName(address), tableId: address.table, table: { columnFamilies } }
@@ -85,7 +85,7 @@ async function isCreated(admin: TableAdminClient, address: TableAddress): Promis
     await repeated(address, (ms) => admin.createTable(request, callOptions(ms)))
     return true
   } catch (error) {
-    // Another server was faster, or an earlier try was done.
+    // Another server was faster, or an earlier try succeeded.
     if (causeCode(error) === ALREADY_EXISTS) return false
     throw error
   }
@@ -99,7 +99,7 @@ async function addFamilies(
   requireKeeping(address, found)
   const missing = missingFamilies(found)
   const made: Family[] = []
-  // One by one, because one that somebody else has just made would refuse the others.
+  // One by one, because a family that somebody else has just made would refuse the others.
   for (const id of missing) {
     const request = { name: tableName(address), modifications: [{ id, create: { gcRule: ONE_VERSION } }] }
     try {
@@ -121,7 +121,7 @@ function requireKeeping(address: TableAddress, found: TableMessage): void {
   if (eating.length > 0) throw setupError(address, eatingDetail(eating))
 }
 
-/** All cells stand at timestamp 0, so any rule about age would take them all. */
+/** All cells have timestamp 0, so any rule about age would remove them all. */
 function eatingFamilies({ columnFamilies }: TableMessage): readonly Family[] {
   return FAMILIES.filter((family) => hasAge(columnFamilies[family]?.gcRule))
 }
@@ -153,7 +153,7 @@ async function tableOf(admin: TableAdminClient, address: TableAddress): Promise<
   }
 }
 
-/** Deletes a column that is never there, so nothing is left of it. */
+/** Deletes a column that never exists, so the table is unchanged. */
 async function requireChanges(address: TableAddress): Promise<void> {
   const column = { family: 'o', qualifier: Buffer.from('probe'), value: undefined } as const
   const mutations = [mutationOf(column)]
@@ -189,7 +189,7 @@ function changesRefused(address: TableAddress, error: unknown): BigtableSetupErr
   return setupError(address, `${detail}: ${hint}`, error)
 }
 
-/** @throws BigtableSetupError whose cause is the failure */
+/** @throws BigtableSetupError with the failure as its cause. */
 async function repeated<T>(address: TableAddress, call: (ms: number) => Promise<T>): Promise<T> {
   const patience = new Patience()
   for (;;)

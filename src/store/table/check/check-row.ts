@@ -10,7 +10,7 @@ import { LOCK, REVISION, timestampOf } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
 import { bytesOf, type RawCell, type RawRow } from './raw-rows.js'
 
-/** What damages the data, or shows that it is damaged. */
+/** Damage, or a sign of it. */
 export type ProblemKind =
   | 'bad_settings'
   | 'unknown_row'
@@ -26,22 +26,21 @@ export type ProblemKind =
   | 'bad_lock'
   | 'above_mark'
 
-/** What servers that were killed leave behind, and what becomes a problem one day. */
+/** Leftovers of killed servers, and signs of later problems. */
 type WarningKind = 'orphan_lock' | 'orphan_value' | 'large_row' | 'incomplete_restore'
 
 export interface Finding {
   readonly kind: ProblemKind | WarningKind
   readonly isProblem: boolean
-  /** The user's key, for a finding about one. */
+  /** The user's key, if the finding is about one. */
   readonly key?: Uint8Array
   readonly ts?: Timestamp
   /** One line for people, with the key. */
   readonly message: string
 }
 
-/** A row as far as it decodes. */
+/** The part of a row that decodes. */
 export interface CheckedRow {
-  /** The user's. */
   readonly key: Buffer
   readonly bytes: number
   readonly lock: Lock | undefined
@@ -51,12 +50,10 @@ export interface CheckedRow {
 
 /** Bigtable refuses a row of 256 MiB. */
 const LARGE_ROW_BYTES = 100 << 20
-/** Those of a restore are longer. */
+/** Revisions that a restore writes are longer. */
 const REVISION_BYTES = [16, 32]
 
-/**
- * Finds what contradicts itself in one row of a user. Rows change as a whole, so what is found in one was never in flight.
- */
+/** Finds contradictions in one row of a user. Rows change as a whole, so nothing found in one row was in flight. */
 export function checkRow(row: RawRow): CheckedRow {
   const key = keyOfRow(row.key)
   const name = printKey(key)

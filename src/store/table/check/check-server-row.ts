@@ -9,10 +9,10 @@ import { decodeRestoreRecord } from '../restore/restore-row.js'
 import { type Finding, type ProblemKind, printColumn } from './check-row.js'
 import type { RawRow } from './raw-rows.js'
 
-/** Decodes a record of a kind that it knows, and leaves others alone. @throws CorruptRecord */
+/** Decodes a record of a known kind, and ignores others. @throws CorruptRecord */
 export type RequireSystemRecord = (name: SystemName, value: Uint8Array) => void
 
-/** Finds what is damaged in a row of the server itself. Rows of a later version are left alone. */
+/** Finds damage in a row of the server itself. Ignores rows of a later version. */
 export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRecord): Finding[] {
   const name = systemNameOf(row.key)
   const shown = printKey(Buffer.from(name, 'latin1'))
@@ -35,7 +35,7 @@ export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRe
       const left = checkRecord(name, value, requireSystemRecord)
       if (left !== undefined) findings.push(left)
     } catch (error) {
-      // Messages of both kinds are one line.
+      // The messages of both kinds of error are one line.
       if (!(error instanceof Error)) throw error
       problem('damaged_record', `the server's row ${shown}: ${error.message}`)
     }

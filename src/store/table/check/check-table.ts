@@ -15,37 +15,33 @@ import { bytesOf, type RawRow, type RawRows } from './raw-rows.js'
 
 const ZERO = Buffer.of(0)
 const ESCAPE = 1
-/** Of a lock, after its TTL: clocks differ, and whoever renews it may be late. */
+/** Time after a lock's TTL before it is reported: clocks differ, and a renewal may be late. */
 const GRACE_MS = 10_000
 
 export interface CheckTableOptions {
   readonly onFinding: (finding: Finding) => void
-  /** Called with the number of rows now and then. */
   readonly onProgress?: (rows: number) => void
   readonly requireSystemRecord: RequireSystemRecord
-  /** Unix milliseconds. */
   readonly now?: () => number
   readonly compared?: ComparedTransactions
 }
 
 export interface CheckedTable {
-  /** Of users. */
   readonly rows: number
-  /** Of the server itself. */
   readonly serverRows: number
   readonly versions: number
   readonly locks: number
   readonly bytes: number
   readonly largestRow: { readonly key: Uint8Array; readonly bytes: number } | undefined
-  /** One in so many transactions was compared in all of its rows. */
+  /** One in this many transactions was compared in all of its rows. */
   readonly comparedOneIn: number
   readonly problems: number
   readonly warnings: number
 }
 
 /**
- * Reads all rows of a table once, page by page, while servers may write. What is found in a row is looked for in a second read of it,
- * and so are locks and records that contradict those of other rows; a problem is reported only if it is there both times.
+ * Reads all rows of a table once, page by page, while servers may write. Findings in a row, and locks and records that contradict
+ * other rows, are confirmed by a second read: a problem is reported only if it is there both times.
  * @throws KvError `storage_unavailable`
  */
 export async function checkTable(rows: RawRows, options: CheckTableOptions): Promise<CheckedTable> {
@@ -54,7 +50,7 @@ export async function checkTable(rows: RawRows, options: CheckTableOptions): Pro
   return check
 }
 
-/** The newest record of all, with its key. */
+/** The newest record of all. */
 interface Newest {
   readonly key: Buffer
   readonly write: WriteRecord
@@ -134,7 +130,7 @@ class Check implements CheckedTable {
     for (const finding of findings) if (again.some((other) => isSame(finding, other))) this.#found(finding)
   }
 
-  /** Records never change their outcome, so a second look at both rows makes it certain. */
+  /** Records never change their outcome, so a second read of both rows makes the finding certain. */
   async #checkSplit({ key }: CheckedRow, write: WriteRecord, { rowKey, commitTs }: Seen): Promise<void> {
     const { startTs } = write
     const [one, other] = await Promise.all([this.#again(rowKeyOf(key)), this.#again(rowKey)])
@@ -145,7 +141,7 @@ class Check implements CheckedTable {
     this.#found({ kind: 'split_transaction', isProblem: true, key, ts: startTs, message })
   }
 
-  /** A lock whose time is over, and whose primary knows nothing of the transaction: the server that took it has died. */
+  /** Reports an expired lock whose primary has no trace of the transaction: the server that took it has died. */
   async #checkLock(key: Buffer, lock: Lock, primaries: Map<string, Promise<CheckedRow | undefined>>): Promise<void> {
     const { startTs, primary } = lock
     const { now = Date.now } = this.#options
@@ -154,19 +150,19 @@ class Check implements CheckedTable {
     const reading = primaries.get(text) ?? this.#again(rowKeyOf(primary))
     primaries.set(text, reading)
     if (knows(await reading, startTs)) return
-    // Perhaps the transaction has ended since the page was read.
+    // The transaction may have ended since the page was read.
     const still = await this.#again(rowKeyOf(key))
     if (still?.lock?.startTs !== startTs || knows(await this.#again(rowKeyOf(primary)), startTs)) return
     const message = `the lock of ${printKey(key)} by the transaction at ${startTs} is left over: its primary ${printKey(primary)} has neither a lock nor a record of it`
     this.#found({ kind: 'orphan_lock', isProblem: false, key, ts: startTs, message })
   }
 
-  /** Read after all records: each was handed out below the mark that stood then. */
+  /** Runs after all records were read: each was handed out below the mark of its time. */
   async #checkMark(): Promise<void> {
     if (this.#newest === undefined) return
     const { key, write } = this.#newest
     const mark = await this.#mark()
-    if (mark === 'damaged') return // That has been found already.
+    if (mark === 'damaged') return // The damage was reported already.
     const what = `the ${write.type} record of ${printKey(key)} at ${write.commitTs}`
     if (mark !== undefined && write.commitTs <= mark) return
     const message =

@@ -10,13 +10,13 @@ export interface Seen {
 }
 
 /**
- * What became of transactions in all rows. One transaction has one outcome. Beyond a million of them a half, a quarter and so on
- * are compared, each in all of its rows: so memory is bounded, and what is found is no less certain.
+ * Outcomes of transactions in all rows; a transaction has one. Beyond a million transactions only a half of them, then a quarter
+ * and so on are compared, each still in all of its rows. So memory is bounded, and findings stay certain.
  */
 export class ComparedTransactions {
   readonly #max: number
   readonly #seen = new Map<Timestamp, Seen>()
-  /** One in so many is compared. */
+  /** One transaction in this many is compared. */
   oneIn = 1
 
   constructor(max = TRANSACTIONS_MAX) {
@@ -27,7 +27,7 @@ export class ComparedTransactions {
     return this.#seen.size
   }
 
-  /** @returns the outcome in an earlier row, if that is another one. */
+  /** @returns the outcome in an earlier row, if it is another one. */
   contradictionOf({ type, startTs, commitTs }: WriteRecord, rowKey: Buffer): Seen | undefined {
     if (mixed(startTs) % this.oneIn !== 0) return undefined
     const outcome = type === 'rollback' ? 0 : commitTs
@@ -41,7 +41,7 @@ export class ComparedTransactions {
   }
 }
 
-/** Neighbouring timestamps come apart. 32 bits. */
+/** A hash of 32 bits that spreads neighbouring timestamps. */
 function mixed(ts: Timestamp): number {
   let bits = (ts ^ Math.floor(ts / 2 ** 32)) >>> 0
   bits = Math.imul(bits ^ (bits >>> 16), 0x45d9f3b)

@@ -1,9 +1,9 @@
-/** A cell as it stands in the table, whatever wrote it. */
+/** A cell as the table has it, whatever wrote it. */
 export interface RawCell {
   readonly family: string
   readonly qualifier: Buffer
   readonly timestampMicros: number
-  /** Absent: a long value, of which only the length is kept. */
+  /** Absent for a long value, of which only the length is kept. */
   readonly value: Buffer | undefined
   readonly valueBytes: number
 }
@@ -13,21 +13,20 @@ export interface RawRow {
   readonly cells: readonly RawCell[]
 }
 
-/** All rows of a table, with all cells. */
 export interface RawRows {
   /**
-   * The next rows from `start` on, ascending: some hundreds at most, and fewer where they are large. Empty: there are none.
+   * The next rows from `start` on, ascending: some hundreds at most, fewer when they are large; empty at the end.
    * @throws KvError `storage_unavailable`
    */
   page(start: Buffer): Promise<readonly RawRow[]>
-  /** @returns undefined when there is no such row. @throws KvError `storage_unavailable` */
+  /** @throws KvError `storage_unavailable` */
   row(key: Buffer): Promise<RawRow | undefined>
 }
 
-/** Beside the bytes of names and values, of each cell. */
+/** Cost of a cell beyond its name and value. */
 const CELL_BYTES = 8
 
-/** Of keys, names and values: Bigtable itself takes a little less, since it compresses. */
+/** Bytes of keys, names and values. Bigtable itself takes a little less, because it compresses. */
 export function bytesOf({ key, cells }: RawRow): number {
   return cells.reduce(
     (sum, { family, qualifier, valueBytes }) => sum + family.length + qualifier.length + valueBytes + CELL_BYTES,

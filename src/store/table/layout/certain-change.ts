@@ -2,20 +2,20 @@ import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { ColumnWrite, Expected, Table } from './table.js'
 
-/** Tries of a change whose outcome stays unknown. Together they take some ten seconds. */
+/** Tries of a change whose outcome stays unknown. Together they take about ten seconds. */
 const TRIES_MAX = 20
 
 export interface Certainty {
-  /** Whether the row is as the change leaves it. Asked when a later try is refused, because an earlier one may have been done. */
+  /** True when the row is as the change leaves it. Called when a later try is refused, because an earlier one may have landed. */
   readonly isDone: () => Promise<boolean>
-  /** Told of every try whose outcome is unknown. */
+  /** Called for every try whose outcome is unknown. */
   readonly isUnknown?: () => void
 }
 
 /**
- * Changes a row, and again while it is unknown whether that was done.
- * @returns false: the row is not as expected.
- * @throws KvError `storage_unavailable`: it may be done or not, or be done later.
+ * Changes a row, and repeats the change while its outcome is unknown.
+ * @returns false when the row is not as expected.
+ * @throws KvError `storage_unavailable`: the change may be done, not done, or done later.
  */
 export async function certainChange(
   table: Pick<Table, 'engine' | 'change'>,

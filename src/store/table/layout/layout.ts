@@ -7,19 +7,18 @@ import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { Cell, ColumnRange, ColumnWrite, Family } from './table.js'
 
-/** The only column of `l`. */
+/** The only column of family `l`. */
 export const LOCK = Buffer.from('l')
-/** The only column of `v`. */
+/** The only column of family `v`. */
 export const REVISION = Buffer.from('r')
-/** The only column of `o`, but for cells of observers. */
+/** The only column of family `o`, except in cells of observers. */
 export const RECORD = Buffer.from('o')
-/** Of the server's row `secret`. */
 export const SECRET_BYTES = 32
-/** Column of `o` beside the hint of a cell: who has claimed it. */
+/** Column of family `o` with the claim of a cell, next to its hint. */
 export const CLAIM = Buffer.from('c')
 const COMPLEMENT = 0xff
 
-/** Newest first: the bitwise complement of a timestamp, 8 bytes. @internal */
+/** The bitwise complement of a timestamp as 8 bytes, which sorts newest first. @internal */
 export function descending(ts: Timestamp): Buffer {
   const out = Buffer.allocUnsafe(TS_BYTES)
   writeTs(out, ts, 0)
@@ -48,40 +47,39 @@ export function atOrBelow(family: Family, ts: Timestamp, limit = 1): ColumnRange
   return { family, from: descending(ts), limit }
 }
 
-/** The lock and the revision, and as much of the history as `depth` asks for. */
+/** The lock, the revision, and the history as deep as `depth` asks. */
 export function columnsOf(depth: HistoryDepth, ts: Timestamp): readonly ColumnRange[] {
   const columns = [LOCK_COLUMN, REVISION_COLUMN]
   if (depth === 'none') return columns
   if (depth === 'all') return [...columns, { family: 'w' }, { family: 'r' }]
   const below = Math.max(0, ts - 1)
-  // `w` has Puts and Deletes alone, so the first of them below `ts` serves `data` too.
+  // `w` has only Puts and Deletes, so the first of them below `ts` serves `data` too.
   return [...columns, downTo('w', ts), atOrBelow('w', below), downTo('r', ts), atOrBelow('r', below)]
 }
 
-/** Records that a collection up to `ts` may remove: all but the first one of `w`, at most `limit` of each family. */
+/** Records that a collection up to `ts` may remove: all but the first of `w`, at most `limit` per family. */
 export function garbageColumns(ts: Timestamp, limit: number): readonly ColumnRange[] {
   return [atOrBelow('w', ts, limit + 1), atOrBelow('r', ts, limit)]
 }
 
 /**
- * Encoded, a Put that nothing ends is below it, and a Delete or a Put that expires is not: a record is a MessagePack array whose
- * first field is its type, and with an expiry it is longer.
+ * Divides encoded records: a Put without an end sorts below it; a Delete, or a Put that expires, does not. A record is a
+ * MessagePack array whose first field is its type, and an expiry makes it longer.
  */
 const ENDS_FROM = Buffer.of(0x94, 1)
 
-/** Cells of rows in which a collection up to `ts` may find something. Of the others nothing is sent. */
+/** Cells of rows in which a collection up to `ts` may find something. Other rows are not sent. */
 export function candidateColumns(ts: Timestamp): readonly ColumnRange[] {
   return [{ ...atOrBelow('w', ts), valuesFrom: ENDS_FROM }, { ...atOrBelow('w', ts), offset: 1 }, atOrBelow('r', ts)]
 }
 
-/** What a validation of reads has to see: the version at `startTs`, and all that came later. */
+/** Columns for a validation of reads: the version at `startTs`, and everything newer. */
 export function versionsSince(startTs: Timestamp): readonly ColumnRange[] {
   return [downTo('w', startTs), atOrBelow('w', startTs)]
 }
 
-/** The part of a row that `columnsOf` reads. */
 export interface RowCells {
-  /** undefined: nobody has ever changed the row, or it was removed as a whole. */
+  /** undefined: the row was never changed, or was removed as a whole. */
   readonly revision: Buffer | undefined
   readonly lock: Lock | undefined
   /** Newest first. */
@@ -102,7 +100,7 @@ export function decodeCells(cells: readonly Cell[]): RowCells {
   return { revision, lock, writes: writes.sort(newestFirst) }
 }
 
-/** Long values of a row, newest first. */
+/** Newest first. */
 export function valuesIn(cells: readonly Cell[]): { readonly startTs: Timestamp; readonly value: Buffer }[] {
   return cells
     .filter(({ family }) => family === 'd')
@@ -114,13 +112,12 @@ export function newestFirst(a: WriteRecord, b: WriteRecord): number {
   return b.commitTs - a.commitTs
 }
 
-/** The column of a long value. */
 export function valueColumn(startTs: Timestamp): ColumnRange {
   const at = descending(startTs)
   return { family: 'd', from: at, to: at }
 }
 
-/** Puts and Deletes stand apart from Rollback and Lock records, so that reads never have to skip those. */
+/** Puts and Deletes are stored apart from Rollback and Lock records, so that reads never have to skip those. */
 function familyOf(write: WriteRecord): 'w' | 'r' {
   return isData(write) ? 'w' : 'r'
 }
@@ -159,7 +156,7 @@ export function writesOf(mutations: readonly Mutation[], revision: Buffer): read
   return writes
 }
 
-/** The columns of records that are removed, with their long values. */
+/** Removes records with their long values. */
 export function removalsOf(records: readonly WriteRecord[]): readonly ColumnWrite[] {
   return records.flatMap((write): ColumnWrite[] => {
     const record = { family: familyOf(write), qualifier: descending(write.commitTs), value: undefined }

@@ -1,6 +1,6 @@
 import type { Table } from './table.js'
 
-/** One record of the server, which has a row of its own. @throws KvError `storage_unavailable` */
+/** @throws KvError `storage_unavailable` */
 export async function recordAt(table: Table, key: Buffer): Promise<Buffer | undefined> {
   const [row] = await table.rows({ keys: [key], columns: [{ family: 'o' }] })
   return row?.cells[0]?.value

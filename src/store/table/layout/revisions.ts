@@ -4,14 +4,14 @@ const PROCESS_BYTES = 6
 const SECONDS_BYTES = 4
 const COUNT_BYTES = 6
 
-/** When a revision was made, in seconds of the clock of its process. */
+/** When the revision was made, in seconds by the clock of its process. */
 export function secondOf(revision: Buffer): number {
   return revision.readUInt32BE(PROCESS_BYTES)
 }
 
 /**
- * Revisions of rows: 6 bytes of the process, 4 of the clock in seconds, 6 of a counter. No revision is ever used twice. The clock
- * says when the row was changed last, which a collection asks before it removes what is left of a row.
+ * Revisions of rows: 6 bytes for the process, 4 for the clock in seconds, 6 for a counter. No revision is ever used twice. The
+ * seconds say when the row last changed, which a collection checks before it removes the rest of a row.
  */
 export class Revisions {
   readonly #process = randomBytes(PROCESS_BYTES)

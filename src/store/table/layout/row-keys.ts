@@ -6,17 +6,17 @@ import { reservedKey, reservedName } from '../../../percolator/codec/reserved-ke
 import type { SystemName } from '../../system-records.js'
 import type { RowRange } from './table.js'
 
-/** Longest key of a row, by Bigtable's documentation. */
+/** Limit of a row key in Bigtable's documentation. */
 const ROW_KEY_BYTES_MAX = 4096
-/** Rows of the server itself begin with two of them. */
+/** Rows of the server begin with two zeros. */
 const SERVER = Buffer.from([0, 0])
-/** Longest key of a user: the rows of its cells have longer keys. */
+/** Limit of a user's key. The rows of its cells have longer keys. */
 export const KEY_BYTES_MAX = ROW_KEY_BYTES_MAX - SERVER.length - CELL_KEY_BYTES_MAX
 
-/** Of one value. A row may have 256 MiB with all its versions, so far larger ones would soon fill it. */
+/** Limit of one value. A row may have 256 MiB with all its versions, which much larger values would soon fill. */
 export const VALUE_BYTES_MAX = 16 * 1024 * 1024
 
-/** Keys of users that begin with 0x00 begin with these bytes instead, so the order is kept. */
+/** A user's key that begins with 0x00 begins with these bytes in the table, which keeps the order. */
 const ESCAPED = Buffer.from([0, 1])
 
 export function rowKeyOf(key: Uint8Array): Buffer {
@@ -28,24 +28,22 @@ function escaped(key: Uint8Array): Buffer {
   return Buffer.concat([ESCAPED, key.subarray(1)])
 }
 
-/** The inverse of `rowKeyOf`. */
 export function keyOfRow(rowKey: Buffer): Buffer {
   if (rowKey[0] !== 0) return rowKey
   if (rowKey[1] === 0) return reservedKey(rowKey.subarray(SERVER.length))
   return Buffer.concat([SERVER.subarray(1), rowKey.subarray(ESCAPED.length)])
 }
 
-/** The rows of users in a range of keys. */
+/** Rows of users only. */
 export function rowRangeOf({ start, end }: KeyRange): RowRange {
   return { start: start === undefined || start.length === 0 ? ESCAPED : escaped(start), end: end && boundOf(end) }
 }
 
-/** The rows of users and of the server itself. @param start a key, reserved ones too. */
+/** Rows of users and of the server. @param start any key, even a reserved one. */
 export function allRowsFrom(start?: Uint8Array): RowRange {
   return { start: start === undefined ? SERVER : rowKeyOf(start), end: undefined }
 }
 
-/** @param prefix of reserved keys. */
 export function reservedRowRange(prefix: Uint8Array): RowRange {
   const start = rowKeyOf(prefix)
   const end = afterPrefix(start)
@@ -61,7 +59,6 @@ export function isRowOfUser(rowKey: Buffer): boolean {
   return rowKey[0] !== 0 || rowKey[1] !== 0
 }
 
-/** The part after the slash of a system name has one character per byte. */
 export function rowKeyOfSystem(
   name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore',
 ): Buffer {

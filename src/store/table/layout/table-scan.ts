@@ -2,18 +2,16 @@ import type { KeyRange } from '../../../bytes/key-range.js'
 import { rowRangeOf } from './row-keys.js'
 import type { ColumnRange, RowRange, Table, TableRow } from './table.js'
 
-/** With values of up to 4 KiB in lock and write record a page has some 2 MiB at most. */
+/** A page has at most some 2 MiB, with values of up to 4 KiB in lock and write records. */
 const PAGE_ROWS = 256
 
 export interface ScanOptions {
   readonly reverse?: boolean | undefined
-  /** Rows of the first page, if fewer are expected to do. */
+  /** Rows of the first page, if few will probably do. */
   readonly firstRows?: number | undefined
-  /** See `RowsRequest`. */
   readonly orBare?: boolean | undefined
 }
 
-/** Reads ranges of rows page by page. */
 export class TableScan {
   readonly #table: Table
 
@@ -21,7 +19,7 @@ export class TableScan {
     this.#table = table
   }
 
-  /** Rows of users that have a cell in any of the columns, in the order of their keys. */
+  /** Rows of users with a cell in any of the columns, in key order. */
   pages(
     range: KeyRange,
     columns: readonly ColumnRange[],
@@ -37,7 +35,7 @@ export class TableScan {
   ): AsyncGenerator<readonly TableRow[], void> {
     let { start, end } = range
     for (let limit = Math.max(1, Math.min(firstRows, PAGE_ROWS)); ; limit = PAGE_ROWS) {
-      // Some engines refuse a range without keys.
+      // Some engines refuse an empty range.
       if (end !== undefined && Buffer.compare(start, end) >= 0) return
       const rows = await this.#table.rows({ ranges: [{ start, end }], columns, orBare, limit, reverse })
       if (rows.length > 0) yield rows

@@ -31,15 +31,15 @@ import type { Hints } from './hints.js'
 import type { Registrations } from './registrations.js'
 
 const RECORDS: readonly ColumnRange[] = [{ family: 'o' }]
-/** Cells that one read asks for: four rows and a range of each. */
+/** Cells per read, each with four rows and a range. */
 const CELLS_AT_A_TIME = 64
-/** Calls at the same time. More would wait in the client until their time is over. */
+/** Parallel calls. More would wait in the client until they time out. */
 const CALLS_AT_ONCE = 64
 const SWEPT_AT_A_TIME = 256
-/** Prefix of the rows that hint at a time. */
+/** Prefix of the rows of hints for a later time. */
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
-/** The cells of observers: docs and layout are in README.md. */
+/** The cells of observers. README.md has the layout. */
 export class CellRows implements HintedCells {
   readonly isShared = true
   readonly #table: Table
@@ -173,7 +173,7 @@ export class CellRows implements HintedCells {
     return this.#hints.put(id, key, hint)
   }
 
-  /** On a condition, or a copy that lands late would replace a parked failure, whose cell has no hint. */
+  /** Conditional: a late copy would otherwise replace a parked failure, whose cell has no hint. */
   replaceFailure(
     id: Timestamp,
     { key, failure: before }: Pick<HintedCell, 'key' | 'failure'>,
@@ -221,7 +221,7 @@ export class CellRows implements HintedCells {
         some.map(async ({ key: row, cells: [cell] }) => {
           const commitTs = readTs(row, prefix.length, 'hint')
           await this.#hints.put(id, row.subarray(prefix.length + TS_BYTES), { commitTs, depth: 0 })
-          // Who has looked at the cell by a clock that is behind has left the row anew, and removed the hint.
+          // A server that looked at the cell by a late clock has written the row again, and removed the hint.
           await this.#table.change(row, { family: 'o', qualifier: RECORD, value: cell?.value }, 'remove')
         }),
       )
@@ -229,7 +229,7 @@ export class CellRows implements HintedCells {
     return rows.length
   }
 
-  // ---- Observers that are gone
+  // ---- Cells of removed observers
 
   async sweep(pace?: Pace): Promise<void> {
     const prefixes = (id: Timestamp): readonly Buffer[] => [

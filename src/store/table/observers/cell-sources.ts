@@ -2,7 +2,6 @@ import type { Observed } from '../../observed.js'
 import type { Hints } from './hints.js'
 import type { Registrations } from './registrations.js'
 
-/** What commits have to do with the cells of observers. */
 export interface CellSources {
   readonly observed: Observed
   readonly registrations: Registrations

@@ -16,14 +16,14 @@ import type { ColumnRange, Table } from '../layout/table.js'
 import type { Registrations } from './registrations.js'
 
 const HINT: ColumnRange = { family: 'o', from: RECORD, to: RECORD }
-/** More calls would wait in the client until their time is over. */
+/** More parallel calls would wait in the client until they time out. */
 const PUTS_AT_ONCE = 64
 
 /**
- * Hints at the cells that a transaction is going to make dirty. A hint is written while the lock of its change stands: by its
- * prewrite, before that is answered, and by a commit which comes so late that observers may have been registered since. Whoever
- * looks at the cell after having read the hint meets the lock, or the commit, or neither because the lock was rolled back. So a hint
- * that is removed as it was read before a look which met neither is not missed. A hint before the lock would be.
+ * Hints at the cells that a transaction will make dirty. A hint is written while the lock of its change is there: by its
+ * prewrite, before the answer, and by a commit so late that observers may have been registered since. A server that looks at the
+ * cell after it has read the hint meets the lock, or the commit, or neither because the lock was rolled back. So no change is
+ * missed when a hint is removed, unchanged, after a look that met neither. A hint written before the lock could be missed.
  */
 export class Hints {
   readonly #table: Table
@@ -42,7 +42,7 @@ export class Hints {
     this.#listener = listener
   }
 
-  /** Before locks are written. @throws KvError `payload_too_large` for a request that would make too many marks. */
+  /** Call before locks are written. @throws KvError `payload_too_large` for a request that would make too many marks. */
   requireFew(keys: readonly Uint8Array[]): void {
     if (this.#observed.oldest === undefined) return
     let marks = 0
@@ -51,7 +51,7 @@ export class Hints {
   }
 
   /**
-   * Must be awaited between the writing of locks and the answer to the prewrite.
+   * Await between the write of the locks and the answer to the prewrite.
    * @param keys of Puts and Deletes. @param depth of the changes. @returns undefined when there is nothing to wait for.
    */
   ofLocks(
@@ -63,7 +63,7 @@ export class Hints {
     return this.#hintAll(keys, { commitTs: startTs, depth }, fresh)
   }
 
-  /** Must be awaited between the reading of the rows and the write. @returns undefined when there is nothing to wait for. */
+  /** Await between the read of the rows and the write. @returns undefined when there is nothing to wait for. */
   ofCommits(mutations: readonly Mutation[], depth: number): undefined | Promise<void> {
     let commitTs = 0
     const late: Uint8Array[] = []
@@ -102,7 +102,7 @@ export class Hints {
   }
 
   /**
-   * On a condition: a copy that lands late over a newer hint could be removed by somebody who has read it before, and has looked at the cell
+   * Conditional: a late copy over a newer hint could be removed by a server that had read it before, and had looked at the cell
    * before the newer change.
    */
   async put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
@@ -112,7 +112,7 @@ export class Hints {
       const [read] = await this.#table.rows({ keys: [row], columns: [HINT] })
       return read?.cells[0]?.value
     }
-    // Mostly there is none yet.
+    // Usually there is none yet.
     for (let present: Buffer | undefined; ; present = await found()) {
       const value = encodeHint(hint, this.#revisions.next())
       const isDone = async (): Promise<boolean> => (await found())?.equals(value) ?? false
@@ -121,7 +121,7 @@ export class Hints {
     }
   }
 
-  /** To be called when they are written. */
+  /** Call when they are written. */
   committed(mutations: readonly Mutation[]): void {
     if (this.#observed.oldest === undefined) return
     const ids = new Set<Timestamp>()

@@ -2,13 +2,13 @@ import type { RegisteredObserver } from '../../../observers/rules/observer.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import type { Observed } from '../../observed.js'
 
-/** A copy that is older than this part of the time that a registration takes is read again beside the work. */
+/** A copy older than this part of the registration time is read again in the background. */
 const FRESH_PART = 1 / 4
 
 /**
- * This process' copy of the registered observers. Whoever registers one takes a timestamp once its record stands, and only commits that are
- * `registeringMs` above it have to be marked. So a copy whose reading began when the timestamp `#asOf` had been handed out serves
- * commits up to so much above that. No clock decides: both are timestamps of the oracle.
+ * This process's copy of the registered observers. A registration takes a timestamp after its record is written, and only commits
+ * `registeringMs` above it have to be marked. So a copy whose read began when the timestamp `#asOf` had been handed out serves
+ * commits up to that much above `#asOf`. No clock is involved: both are timestamps of the oracle.
  */
 export class Registrations {
   readonly registering: Timestamp
@@ -32,22 +32,24 @@ export class Registrations {
   }
 
   /**
-   * Whether locks of this transaction were hinted at by a server that knew every observer which has to be told of its commit: by
-   * whoever prewrote it, since `beforeLocks` was awaited there.
+   * True when the server that prewrote the transaction's locks knew, after `beforeLocks`, every observer of this commit, and has
+   * hinted at its cells.
    */
   isHinted(startTs: Timestamp, commitTs: Timestamp): boolean {
     return commitTs <= startTs + this.registering / 2
   }
 
   /**
-   * Before locks are hinted at. @param last the newest timestamp that was handed out.
+   * Await before hints at locks. @param last the newest timestamp that was handed out.
    * @returns undefined when there is nothing to wait for.
    */
   beforeLocks(startTs: Timestamp, last: Timestamp): undefined | Promise<void> {
     return this.#within(Math.min(startTs, last), this.registering / 2)
   }
 
-  /** Before a commit at `commitTs`, which the oracle has observed. @returns undefined when every observer of it is known. */
+  /**
+   * Await before a commit at `commitTs`, which the oracle has observed. @returns undefined when every observer of it is known.
+   */
   beforeCommit(commitTs: Timestamp): undefined | Promise<void> {
     return this.#within(commitTs, this.registering)
   }
@@ -55,16 +57,16 @@ export class Registrations {
   #within(ts: Timestamp, ahead: Timestamp): undefined | Promise<void> {
     if (this.#load === undefined) return undefined
     if (ts > this.#asOf + ahead) return this.readAt(ts)
-    if (ts > this.#asOf + this.registering * FRESH_PART) this.#reload(ts).catch(() => {}) // Beside the work.
+    if (ts > this.#asOf + this.registering * FRESH_PART) this.#reload(ts).catch(() => {}) // In the background.
     return undefined
   }
 
-  /** Fulfilled when the copy was begun after `ts` had been handed out. */
+  /** Fulfilled when the read of the copy began after `ts` had been handed out. */
   async readAt(ts: Timestamp): Promise<void> {
     while (ts > this.#asOf) await this.#reload(ts)
   }
 
-  /** Fulfilled when the copy was begun after this call. */
+  /** Fulfilled when the read of the copy began after this call. */
   async refresh(last: Timestamp): Promise<void> {
     await this.#loading?.catch(() => {})
     await this.#reload(last)

@@ -11,7 +11,7 @@ const RANGES: readonly RowRange[] = (['job/', 'server/'] as const).map((prefix) 
   return { start, end: end && Buffer.from(end) }
 })
 
-/** The rows of servers and jobs in a table, a row each. */
+/** One row per server and per job. */
 export function registryRowsOf(table: Table): RegistryRows {
   return {
     async list() {

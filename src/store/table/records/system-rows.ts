@@ -12,15 +12,15 @@ const EMPTY = new Uint8Array()
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
 
 /**
- * Records of the server itself: one row each. Several are not written together, so whoever writes several must be able to
- * do with some of them.
+ * Records of the server itself, one row each. Several records are not written atomically, so their writer must cope with a part
+ * of them.
  */
 export class SystemRows implements SystemRecords {
   readonly #table: Table
   readonly #scan: TableScan
   readonly #latches: Latches
 
-  /** @param latches of this process alone, shared with those who claim keys and names at once. */
+  /** @param latches of this process alone, shared with transactions that claim keys and names at once. */
   constructor(table: Table, scan: TableScan, latches: Latches) {
     this.#latches = latches
     this.#table = table

@@ -3,8 +3,8 @@ import type { Changed, ColumnWrite, Expected, RowRange, RowsRequest, Table, Tabl
 import type { RestoreWatch } from './restore-watch.js'
 
 /**
- * A table whose rows of users are neither read nor changed while a restore is incomplete. Rows of the server itself are.
- * The look comes after a read, and before a change, which is only done if the row is as it was read.
+ * A table whose rows of users are neither read nor changed while a restore is incomplete; rows of the server are. The check comes
+ * after a read, and before a change, which is done only if the row is as it was read.
  */
 export class GuardedTable implements Table {
   readonly #table: Table
@@ -52,7 +52,7 @@ export class GuardedTable implements Table {
   }
 }
 
-/** Those of the server come first. */
+/** Rows of the server come first. */
 function hasRowsOfUsers({ end }: RowRange): boolean {
   return end === undefined || isRowOfUser(end)
 }

@@ -21,15 +21,15 @@ import type { RestoreWatch } from './restore-watch.js'
 const ID_BYTES = 16
 const RESTORED_BYTES = 2 * ID_BYTES
 const NOTHING = Buffer.alloc(0)
-/** Of one block, written at the same time. */
+/** Rows of one block that are written in parallel. */
 const ROWS_AT_ONCE = 64
-/** Of one row, that others change meanwhile. */
+/** Limit on tries to write one row that others keep changing. */
 const TRIES_MAX = 20
-/** A change that is refused. */
+/** The caller itself looks at the row after a refused change. */
 const LOOKED_AT: Certainty = { isDone: async () => false }
-/** A backup whose ts is further ahead of the timestamps is refused: nobody could lead whose clock is behind it. */
+/** A backup whose ts is further ahead of the timestamps is refused: no server could lead whose clock is behind it. */
 const AHEAD_MS_MAX = 10_000
-/** What makes a row more than a revision, the newest of each. */
+/** The newest cell of each family, of which a row with more than a revision has at least one. */
 const ANY_RECORD: readonly ColumnRange[] = [
   { family: 'l' },
   { family: 'w', limit: 1 },
@@ -37,16 +37,14 @@ const ANY_RECORD: readonly ColumnRange[] = [
   { family: 'd', limit: 1 },
 ]
 
-/** While this process restores. */
 type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
 
 /**
- * Fills an empty table with the pairs of a backup. A marker in the row `restore` keeps all servers of the table, this one too, from
- * rows of users meanwhile.
- *
- * The revision of a restored row is the id of the backup and the holder of the marker, and longer than that of any other row. So a
- * row that another server has changed is told apart, a row that is there already is known, and what is removed for another restore is
- * no more than what restores have written.
+ * Fills an empty table with the pairs of a backup. During that, a marker in the row `restore` keeps all servers of the table,
+ * this one included, from rows of users.
+ * The revision of a restored row is the id of the backup and the holder of the marker, and is longer than any other revision.
+ * This shows which rows another server has changed and which are restored already, and limits a removal for another restore to
+ * rows that restores have written.
  */
 export class TableRestoring implements RestoreSteps<HeldRecord> {
   readonly #table: Table
@@ -55,7 +53,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
   readonly #oracle: Pick<TimestampSource, 'next'>
   readonly #shortValueBytesMax: number
 
-  /** @param table without a guard. */
+  /** @param table without a gate. */
   constructor(table: Table, restores: RestoreWatch, oracle: Pick<TimestampSource, 'next'>, shortValueBytesMax: number) {
     this.#table = table
     this.#scan = new TableScan(table)
@@ -65,7 +63,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
   }
 
   /**
-   * Takes the marker, and waits until every other server has seen it: those that serve, and one that was restoring.
+   * Takes the marker, and waits until every other server has seen it, whether it serves or was restoring.
    * @returns a record whose `run` is of this restore.
    */
   async begin(source: RestoreSource, isAnew: boolean): Promise<HeldRecord> {
@@ -75,10 +73,10 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     const fresh = { ...source, lastKey: undefined, pairs: 0, bytes: 0, isRemoval: false }
     const isOther = left !== undefined && left.id !== source.id
     if (left === undefined)
-      await this.#requireEmpty() // A restore that is refused disturbs nobody.
+      await this.#requireEmpty() // A restore that is refused here disturbs no other server.
     else if (isOther && !isAnew && !left.isRemoval && left.lastKey !== undefined)
       throw notRestorable(leftOfAnother(left), NOTHING, 0)
-    // Before its first block is stored it is not known that the table was empty.
+    // Until its first block is stored, a restore does not know whether the table was empty.
     const isRemoval = left !== undefined && (isAnew || isOther || left.isRemoval || left.lastKey === undefined)
     const holder = randomBytes(ID_BYTES).toString('hex')
     const taken = await this.#change(before, { ...(left ?? fresh), isRemoval, holder })
@@ -98,7 +96,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     return this.#restores.change(before, { safePoint: before.safePoint, run })
   }
 
-  /** Timestamps of the servers are above `ts` from then on. */
+  /** Waits until the servers' timestamps are above `ts`. */
   async #passBy(ts: Timestamp): Promise<void> {
     for (;;) {
       const next = await this.#oracle.next()
@@ -119,7 +117,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     return this.#change(before, { ...run, ...progress })
   }
 
-  /** @throws KvError `precondition_failed` when somebody else has written the row. */
+  /** @throws KvError `precondition_failed` when another server has written the row. */
   async #putPair(pair: ValuedPair, { id, holder }: RestoreRun): Promise<void> {
     const revision = Buffer.from(id + holder, 'hex')
     const rowKey = rowKeyOf(pair.key)
@@ -131,9 +129,9 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
       const [row] = await this.#table.rows({ keys: [rowKey], columns: [REVISION_COLUMN, ...ANY_RECORD] })
       found = row && revisionOf(row)
       if (isOf(found, id)) return
-      // A revision alone is what is left of an undone lock.
+      // A revision alone is left of an undone lock.
       if (row === undefined || !hasRecord(row)) continue
-      // Or the restore has been completed by another server, and others have written since.
+      // Or another server has completed the restore, and the row was written after that.
       await this.#restores.refresh()
       await this.#restores.requireHeld(holder)
       throw written(row)
@@ -147,7 +145,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     await this.#restores.change(last, { safePoint: await this.#oracle.next(), run: undefined })
   }
 
-  /** That every pair is there, and nothing else: also where a server wrote long after it had decided to. */
+  /** Checks that the table holds exactly the backup, even if a stalled server wrote late. */
   async #requireWhole({ id, pairs }: RestoreProgress): Promise<void> {
     let found = 0
     for await (const rows of this.#scan.pages({}, [REVISION_COLUMN]))
@@ -168,7 +166,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     if (row !== undefined) throw notEmpty(row)
   }
 
-  /** Removes the rows that restores have written. Those that somebody has changed since stay. */
+  /** Removes the rows that restores have written. Rows that were changed since stay. */
   async #removeAll(): Promise<void> {
     for await (const rows of this.#scan.pages({}, [REVISION_COLUMN, { family: 'w' }])) {
       const restored = rows.filter((row) => isRestored(revisionOf(row)))
@@ -187,12 +185,12 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
       ...writesOf(mutations, NOTHING).filter(({ family }) => family !== 'v'),
       { ...revision, value: undefined },
     ]
-    // Refused: an earlier try was done, or somebody else has changed it.
+    // A refusal means that an earlier try landed, or that another server has changed the row.
     await certainChange(this.#table, key, { ...revision, value }, writes, LOOKED_AT)
   }
 }
 
-/** Fails when none is under way any more, with the first failure. */
+/** Waits for all calls, then throws the first failure. */
 async function all(calls: readonly Promise<void>[]): Promise<void> {
   const failed = (await Promise.allSettled(calls)).find(({ status }) => status === 'rejected')
   if (failed?.status === 'rejected') throw failed.reason
@@ -202,7 +200,7 @@ function revisionOf({ cells }: TableRow): Buffer | undefined {
   return cells.find(({ family }) => family === 'v')?.value
 }
 
-/** Whether a restore has put the row, and nobody has changed it since. */
+/** True when a restore wrote the row and it was not changed since. */
 function isRestored(revision: Buffer | undefined): boolean {
   return revision?.length === RESTORED_BYTES
 }

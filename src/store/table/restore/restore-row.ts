@@ -10,26 +10,25 @@ import type { Table } from '../layout/table.js'
 const RESTORE = 'restore'
 const KEY = rowKeyOfSystem(RESTORE)
 
-/** A restore that is not complete. While it stands, every server of the table refuses all else. */
+/** An incomplete restore. While the row has it, every server of the table refuses all other calls. */
 export interface RestoreRun extends RestoreProgress {
-  /** 16 random bytes in hex: whoever has put them here goes on with the restore, and nobody else. */
+  /** 16 random bytes in hex. Only the process that wrote them may continue the restore. */
   readonly holder: string
-  /** The rows of the restore are being removed, and nothing can continue it. */
+  /** The rows of the restore are being removed, and it cannot be continued. */
   readonly isRemoval: boolean
 }
 
-/** What the row says that all servers share. */
 export interface RestoreRecord {
-  /** Goes up with each change of the row, so the row never holds the same value twice. 0: there is no row. */
+  /** Grows with each change, so the row never has the same value twice. 0: there is no row. */
   readonly turn: number
-  /** Transactions and snapshots below it began before the end of a restore, and are refused. 0: there was none. */
+  /** Transactions and snapshots below it began before the end of a restore, and are refused. 0: no restore. */
   readonly safePoint: Timestamp
   readonly run: RestoreRun | undefined
 }
 
 export const NO_RESTORE: RestoreRecord = { turn: 0, safePoint: 0, run: undefined }
 
-/** [turn, safe_point], and of a restore that is not complete [holder, id, ts, last_key | nil, pairs, bytes, is_removal] */
+/** [turn, safe_point], and for an incomplete restore [holder, id, ts, last_key | nil, pairs, bytes, is_removal]. */
 function encodeRestoreRecord({ turn, safePoint, run }: RestoreRecord): Buffer {
   if (run === undefined) return packRecord([turn, safePoint])
   const { holder, id, ts, lastKey = null, pairs, bytes, isRemoval } = run
@@ -62,9 +61,9 @@ export async function readRestoreRecord(table: Table): Promise<RestoreRecord> {
 }
 
 /**
- * Changes the row if nobody else has.
- * @returns what it says now; undefined: it was changed by somebody else.
- * @throws KvError `storage_unavailable`: it may be changed or not.
+ * Changes the row unless another server has.
+ * @returns the new record; undefined when another server was faster.
+ * @throws KvError `storage_unavailable`: the row may or may not be changed.
  */
 export async function changeRestoreRecord<C extends Pick<RestoreRecord, 'safePoint' | 'run'>>(
   table: Table,

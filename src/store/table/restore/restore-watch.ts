@@ -10,45 +10,43 @@ import {
   readRestoreRecord,
 } from './restore-row.js'
 
-/** A server reads the row again this often. */
+/** How often a server reads the row. */
 const POLL_MS = 1000
-/** A server serves on a copy of the row up to this old. */
+/** Maximum age of the copy of the row on which a server serves. */
 const COPY_MS_MAX = 3000
 
 export interface RestoreWatchOptions {
-  /** Milliseconds that pass as time does. */
+  /** A monotonic clock. */
   readonly nowMs?: (() => number) | undefined
-  /** Default `COPY_MS_MAX`. */
   readonly copyMsMax?: number | undefined
 }
 
 /**
  * This server's copy of the row that says whether a restore is incomplete.
- *
- * Whoever restores puts a marker there, and touches no row of a user before `quietMs` have passed. So a server whose copy is not
- * older than `copyMsMax` and shows no marker knows that no pair of a restore had been written when it asks: what it has read
- * until then is no half of a restore, and what it writes then on the condition that a row is as it has read it cannot replace a pair.
- * Clocks are never compared; they only have to run as fast as each other.
+ * A restore puts a marker there, and touches no row of a user before `quietMs` have passed. Suppose a copy is at most `copyMsMax`
+ * old and shows no marker. Then no pair of a restore had been written when the server asked: what it has read is no half of a
+ * restore, and a write on the condition that the row is as it was read cannot replace a pair. Clocks are never compared; they
+ * only have to run at the same pace.
  */
 export class RestoreWatch {
   readonly #table: Table
   readonly #nowMs: () => number
   readonly #copyMsMax: number
   #record: RestoreRecord = NO_RESTORE
-  /** When the read of the copy began, or of a later one that has shown the same. */
+  /** Start of the newest read that showed this record. */
   #asOfMs = Number.NEGATIVE_INFINITY
   #polling: Promise<void> | undefined
   #stopTimer = (): void => {}
   #isClosed = false
 
-  /** @param table without a guard. */
+  /** @param table without a gate. */
   constructor(table: Table, { nowMs = () => performance.now(), copyMsMax = COPY_MS_MAX }: RestoreWatchOptions = {}) {
     this.#table = table
     this.#nowMs = nowMs
     this.#copyMsMax = copyMsMax
   }
 
-  /** After so many milliseconds every server has either seen a marker, or refuses until it has looked. */
+  /** After this many milliseconds every server has either seen a marker, or refuses calls until it has read the row. */
   get quietMs(): number {
     return this.#copyMsMax * (4 / 3)
   }
@@ -75,7 +73,7 @@ export class RestoreWatch {
     this.#stopTimer = backgroundTimer(POLL_MS, () => void this.#pollSoon().then(() => this.#pollLater()))
   }
 
-  /** @returns what a read of the row shows that begins now. @throws KvError `storage_unavailable`; CorruptRecord */
+  /** @returns the record of a read that begins now. @throws KvError `storage_unavailable`; CorruptRecord */
   async refresh(): Promise<RestoreRecord> {
     const beganMs = this.#nowMs()
     const record = await readRestoreRecord(this.#table)
@@ -85,7 +83,7 @@ export class RestoreWatch {
 
   /**
    * Changes the row for a restore.
-   * @throws KvError `storage_unavailable` when another server has changed it, or it may be changed or not.
+   * @throws KvError `storage_unavailable` when another server has changed it, or the outcome is unknown.
    */
   async change<C extends Pick<RestoreRecord, 'safePoint' | 'run'>>(
     before: RestoreRecord,
@@ -98,17 +96,17 @@ export class RestoreWatch {
     return after
   }
 
-  /** @param asOfMs not after the row has held it. */
+  /** @param asOfMs not after the row had this record. */
   #note(record: RestoreRecord, asOfMs: number): void {
-    if (record.turn < this.#record.turn) return // Of two reads that overlap the earlier one may end last.
+    if (record.turn < this.#record.turn) return // Of two overlapping reads, the earlier one may end last.
     this.#asOfMs = record.turn > this.#record.turn ? asOfMs : Math.max(this.#asOfMs, asOfMs)
     this.#record = record
   }
 
   /**
-   * Must be called after rows of users were read, or before they are changed.
-   * @returns undefined where that is known at once.
-   * Rejects with KvError `storage_unavailable` while a restore is incomplete, or when that cannot be known.
+   * Call after rows of users were read, or before they are changed.
+   * @returns undefined when no restore is incomplete, as far as the copy shows. Otherwise a promise, which rejects with KvError
+   *   `storage_unavailable` while a restore is incomplete, or when that cannot be known.
    */
   requireRestored(): undefined | Promise<void> {
     const ageMs = this.#nowMs() - this.#asOfMs
@@ -120,19 +118,19 @@ export class RestoreWatch {
     return this.run === undefined ? undefined : Promise.reject(incomplete())
   }
 
-  /** Must be called before rows are changed by a restore. @throws KvError `storage_unavailable` when another one has taken over. */
+  /** Call before a restore changes rows. @throws KvError `storage_unavailable` when another server has taken over. */
   async requireHeld(holder: string): Promise<void> {
     if (this.#nowMs() - this.#asOfMs > this.#copyMsMax) await this.refresh()
     if (this.run?.holder !== holder) throw takenOver()
   }
 
-  /** Whether a restore is incomplete, as far as it is known. A copy that is old is read again, for the next time. */
+  /** The incomplete restore, as far as known. Reads an old copy again, for the next call. */
   peek(): RestoreRun | undefined {
     if (this.#nowMs() - this.#asOfMs > POLL_MS) void this.#pollSoon()
     return this.run
   }
 
-  /** Never rejects: who needs the copy reads the row itself where the copy is too old. */
+  /** Never rejects: a caller whose copy is too old reads the row itself. */
   #pollSoon(): Promise<void> {
     this.#polling ??= this.refresh().then(
       () => {

@@ -16,28 +16,27 @@ import { knownRow } from './known-row.js'
 import type { RowTable } from './row-table.js'
 import type { SafePoint } from './safe-point.js'
 
-/** Records of each family that go from a row at once. */
+/** Records per family that one change removes from a row. */
 const RECORDS_AT_ONCE = 512
-/** Rows that change at the same time. */
+/** Rows that change in parallel. */
 const ROWS_AT_ONCE = 16
-/** Tries of a row that others keep changing. Whoever commits there collects it as well. */
+/** Limit on tries of a row that others keep changing. Their commits collect it as well. */
 const TRIES_MAX = 3
-/** The same, of a row that a delete_range removes. */
+/** Limit on tries of a row that a delete_range removes. */
 const DELETION_TRIES_MAX = 100
-/** A row that has nothing but a revision is left for whoever is about to lock it again. */
+/** Age in seconds at which a row with nothing but a revision is removed. A younger one may be about to be locked again. */
 const BARE_S = 3600
 
-/** The observers that are registered. */
 interface Observers {
-  /** Fulfilled when registrations that were written before the call are known. @throws KvError `storage_unavailable` */
+  /** Fulfilled when all registrations written before the call are known. @throws KvError `storage_unavailable` */
   refresh(): Promise<void>
-  /** Those whose ranges contain the key. */
+  /** The observers whose ranges contain the key. */
   at(key: Uint8Array): readonly unknown[]
 }
 
 /**
- * Walks over the rows in which there is something to collect. What is removed from a row goes in one conditional change, so
- * nobody who has read the row before can still change it.
+ * Walks over the rows that may have something to collect. All removals of a row are one conditional change, so no server that has
+ * read the row before can still change it.
  */
 export class Collection {
   readonly #table: Table
@@ -64,7 +63,7 @@ export class Collection {
     await this.#safePoint.raise(wanted, pace?.signal)
     await this.#safePoint.clear(wanted)
     const safePoint = Math.min(wanted, this.#safePoint.cleared)
-    await this.#observers.refresh() // Those that are registered later are for changes above the safe point.
+    await this.#observers.refresh() // Later registrations only concern changes above the safe point.
     let removed = 0
     let began = performance.now()
     for await (const rows of this.#scan.rowPages(allRowsFrom(), candidateColumns(safePoint), { orBare: true })) {
@@ -77,8 +76,8 @@ export class Collection {
   }
 
   /**
-   * Removes versions as `isTaken` says, and rows that have no others and no lock. Each row only as it was read, because others may lock it
-   * and commit there meanwhile.
+   * Removes versions as `isTaken` says, and whole rows without other versions and locks. Each change is on the condition that the
+   * row is as it was read, because other servers may lock it and commit in between.
    */
   async deleteRange(range: BoundedRange, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
     for await (const rows of this.#scan.pages(range, [REVISION_COLUMN]))
@@ -88,7 +87,7 @@ export class Collection {
       }
   }
 
-  /** See `Store.sweepRows`. @param get reads values that are too long for their records. */
+  /** @param get reads values that are too long for their records. */
   async sweepRows(
     prefix: Uint8Array,
     isOver: (value: Uint8Array) => boolean,
@@ -112,7 +111,7 @@ export class Collection {
   async #deleteRow(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
     const backoff = new Backoff(2, 200)
     for (let tries = 1; tries <= DELETION_TRIES_MAX; tries++) {
-      // The records above it, which are few: most rows go whole.
+      // Reads the records above `upTo`, which are few: most rows are removed as a whole.
       const [row] = await this.#rows.read([key], 'since', upTo + 1)
       if (row?.revision === undefined) return
       const isLocked = row.lock !== undefined && !isFarAhead(row.lock.startTs, lastTs())
@@ -153,8 +152,8 @@ export class Collection {
   }
 
   /**
-   * A version that will expire is most often the only one. It may also be an old one, whose successor was not sent because it does not
-   * end: that is removed by the next commit, or once it has expired.
+   * An expiring version is usually the only one. It may also be an old one, whose successor was not sent because it does not end:
+   * the next commit removes that one, or a collection once it has expired.
    */
   #isWorthReading({ cells }: TableRow, safePoint: Timestamp): boolean {
     const { revision, writes } = decodeCells(cells)
@@ -178,9 +177,9 @@ export class Collection {
     const old = writes.filter(({ commitTs }) => commitTs <= safePoint)
     const versions = old.filter(isData).length
     const isWhole = versions <= RECORDS_AT_ONCE && old.length - versions < RECORDS_AT_ONCE
-    // The last record of a row goes later: a lock that is written late must meet servers that know that it does not count.
+    // A row's last record goes later: a lock that is written late must meet servers that know that it does not count.
     const goneTs = Math.min(safePoint, this.#safePoint.clearedForAll)
-    // A deletion that no run has covered yet is known by its record alone.
+    // A deletion that no run has covered yet is known only by its record.
     const isLast = isWhole && this.#observers.at(key).length === 0
     const gone = gc({ key, writes }, goneTs, { base: undefined, isLast }).garbage
     const { garbage: others } = gc({ key, writes }, safePoint, { base: undefined, isLast: false })
@@ -203,7 +202,7 @@ function valueIn(answer: GetAnswer): Uint8Array | undefined {
   return answer.found ? answer.value : undefined
 }
 
-/** What a decision about a row needs: records up to the safe point, and whether there is anything else. */
+/** The columns that a decision about a row needs: records up to the safe point, and whether the row has anything else. */
 function columnsAt(safePoint: Timestamp): readonly ColumnRange[] {
   const newest: readonly ColumnRange[] = [
     { family: 'w', limit: 1 },

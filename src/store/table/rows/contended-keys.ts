@@ -1,16 +1,16 @@
 import { keyText } from '../../../bytes/key-text.js'
 
-/** Time in which a key that somebody else had locked or changed first is likely to meet somebody else again. */
+/** How long a key on which this server lost a race is likely to be contended again. */
 const REMEMBERED_MS = 5000
 const KEYS_MAX = 10_000
 
 /**
- * Keys that other servers have lately locked or changed under a prewrite of this one. Transactions that lock the same keys in any order
- * can each get some of them, and all fail; whoever gets the smallest of them first gets the others too.
+ * Keys that other servers have lately locked or changed under a prewrite of this one. Transactions that lock the same keys in any
+ * order may each get some of them, and all fail. The one that locks the smallest contended key first gets the others too.
  */
 export class ContendedKeys {
   readonly #nowMs: () => number
-  /** When each was contended last, the longest ago first. */
+  /** Time of the last contention, oldest first. */
   readonly #lastMs = new Map<string, number>()
 
   constructor(nowMs: () => number = () => performance.now()) {
@@ -28,7 +28,7 @@ export class ContendedKeys {
     }
   }
 
-  /** @returns the place of the smallest contended key; undefined: none is. */
+  /** @returns the index of the smallest contended key. */
   smallestOf(keys: readonly Uint8Array[]): number | undefined {
     if (this.#lastMs.size === 0) return undefined
     const since = this.#nowMs() - REMEMBERED_MS

@@ -46,9 +46,9 @@ import { knownByRead } from './known-row.js'
 import type { RowTable } from './row-table.js'
 import type { SafePoint } from './safe-point.js'
 
-/** Long values that are read at the same time. */
+/** Long values read in parallel. */
 const VALUES_AT_A_TIME = 16
-/** Of a read whose long values are collected meanwhile. */
+/** Limit on repeats of a read whose long values are collected in the meantime. */
 const READS_MAX = 3
 const EVERYTHING: readonly ColumnRange[] = [
   LOCK_COLUMN,
@@ -58,15 +58,15 @@ const EVERYTHING: readonly ColumnRange[] = [
   { family: 'd' },
 ]
 
-/** A version that a read has found. Its value is read apart if it is long. */
+/** A version that a read has found. A long value is read separately. */
 interface Version {
   readonly key: Uint8Array
   readonly write: WriteRecord
 }
 
 /**
- * Reads at a snapshot. A transaction that commits at or below it has all its locks by then, because its commit_ts is taken
- * after them: so a read meets the lock, or the record, and needs to tell nobody that it has read.
+ * Reads at a snapshot. A transaction that commits at or below the snapshot has all its locks by then, because it takes its
+ * commit_ts after them. So a read meets the lock or the record, and need not announce itself to any server.
  */
 export class Reads {
   readonly #table: Table
@@ -104,7 +104,7 @@ export class Reads {
     if (lock !== undefined) throw keyLocked(lock)
     const write = versionAt(cells, ts)
     if (write === undefined) return { found: false }
-    // Clocks of servers differ, so only a timestamp says whether it has expired: one for all of them.
+    // Clocks of servers differ, so only a timestamp decides whether it has expired, with the same answer for all of them.
     if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.#get({ key, ts: await this.#source.next() })
     if (!isVisible(write, ts)) return { found: false, deletedTs: expiryTs(write) }
     const { key: _, ...version } = await this.pairOf({ key, write })
@@ -228,11 +228,11 @@ export class Reads {
     return { lock: null, writes: [], values: [] }
   }
 
-  /** The locks of the transaction stand already, so whoever commits below its commit_ts is met here. */
+  /** The transaction's own locks are placed already, so a commit below its commit_ts is met here. */
   async validateReads(request: ValidateReadsRequest): Promise<void> {
     const { startTs, keys, ranges } = request
     const columns = [LOCK_COLUMN, ...versionsSince(startTs)]
-    /** By key: a key may be in a range as well. */
+    /** By key, because a key may also be in a range. */
     const younger = new Map<string, LockInfo>()
     const judge = (key: Uint8Array, cells: RowCells): void => {
       const { lock, writes } = cells
@@ -253,14 +253,17 @@ export class Reads {
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
   }
 
-  /** Nobody commits at or below `ts` any more who has not locked yet. Most are handed out by this process, which is known at once. */
+  /**
+   * Ensures that no transaction that has yet to lock will commit at or below `ts`. Usually this process has handed `ts` out,
+   * which it knows at once.
+   */
   #settle(ts: Timestamp): undefined | Promise<void> {
     return ts === TIMESTAMP_MAX ? undefined : this.#source.observe(ts)
   }
 
   /**
-   * To be called after the rows were read: a collection removes what readers below the safe point need, and a restore has brought
-   * what they must not see. The latest version stays.
+   * Call after the rows were read: a collection removes what readers below the safe point need, and a restore brings pairs that
+   * they must not see. The latest version stays.
    * @throws KvError `ts_below_safe_point`
    */
   #requireKept(ts: Timestamp): undefined | Promise<void> {
@@ -272,7 +275,7 @@ export class Reads {
     return refreshed === undefined ? require() : refreshed.then(require)
   }
 
-  /** The values of versions that have been found; of long ones by one call each. */
+  /** The values of found versions. Each long value takes a call. */
   async #pairs(versions: readonly Version[], lease?: AnswerLease): Promise<ValuedPair[]> {
     const pairs: ValuedPair[] = []
     for (let from = 0; from < versions.length; from += VALUES_AT_A_TIME) {
@@ -297,7 +300,9 @@ export class Reads {
     return value
   }
 
-  /** `found[i]` is of `keys[i]`. The next transaction that writes such a key need not read it. */
+  /**
+   * Returns `found[i]` for `keys[i]`. Remembers the rows, so that the next transaction that writes such a key need not read it.
+   */
   async #at(keys: readonly Uint8Array[], ts: Timestamp): Promise<(RowCells | undefined)[]> {
     const newest: ColumnRange[] = [
       { family: 'w', limit: 1 },
@@ -328,7 +333,7 @@ export class Reads {
   }
 }
 
-/** A version was found, and its value, which is read apart, was not: another version has replaced it, and it was collected. */
+/** A version was found without its separate value: another version has replaced it, and it was collected. */
 class ValueGone extends CorruptRecord {}
 
 /** @throws CorruptRecord when a value is missing again and again. */

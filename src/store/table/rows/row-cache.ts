@@ -1,7 +1,7 @@
 import { keyText } from '../../../bytes/key-text.js'
 import type { KnownRow } from './known-row.js'
 
-/** Beside the bytes of values: key, record objects, the entry itself. */
+/** Memory of a row beyond the bytes of its values: key, record objects, the entry itself. */
 const ROW_BYTES = 600
 const WRITE_BYTES = 150
 
@@ -11,11 +11,11 @@ interface Entry {
 }
 
 /**
- * Rows that this process has read or written lately. Other processes may have changed them since, so a row from here is a
- * guess: only a conditional mutation proves it.
+ * Rows that this process has read or written lately. Other processes may have changed them since, so a cached row is a guess,
+ * which only a conditional mutation proves.
  */
 export class RowCache {
-  /** The least recently used first. */
+  /** Least recently used first. */
   readonly #entries = new Map<string, Entry>()
   readonly #bytesMax: number
   #bytes = 0
@@ -67,7 +67,7 @@ export class RowCache {
   }
 }
 
-/** The row without views of requests and answers, which would stay in memory as a whole. */
+/** Copies views of requests and answers, each of which would keep its whole buffer in memory. */
 function detached(row: KnownRow): KnownRow {
   const { key, lock, writes } = row
   return {
@@ -87,7 +87,7 @@ function detached(row: KnownRow): KnownRow {
 
 function own(bytes: Uint8Array): Uint8Array {
   if (bytes.buffer.byteLength === bytes.length) return bytes
-  const copy = Buffer.allocUnsafeSlow(bytes.length) // Not of Node's pool.
+  const copy = Buffer.allocUnsafeSlow(bytes.length) // Outside of Node's pool.
   copy.set(bytes)
   return copy
 }

@@ -28,20 +28,20 @@ import {
 import type { RowCache } from './row-cache.js'
 import type { SafePoint } from './safe-point.js'
 
-/** What came of a change: the row as it stands now; undefined: somebody else was faster. */
+/** Outcome of a change: the row afterwards; undefined when another change was faster. */
 export interface ChangedRow {
   readonly row: KnownRow | undefined
-  /** An answer was lost on the way, so an earlier request may have been done although it was refused. */
+  /** An answer was lost, so an earlier request may have been done although this one was refused. */
   readonly wasUncertain: boolean
 }
 
-/** Rows that are read, and changed only if they still have the revision that was read. */
+/** Reads rows, and changes a row only if it still has the revision that was read. */
 export class RowTable {
   readonly #table: Table
   readonly #cache: RowCache
   readonly #safePoint: Pick<SafePoint, 'cleared'>
   readonly #revisions = new Revisions()
-  /** Of the guesses: rows that were decided on as the cache had them. */
+  /** `lostGuesses`: races lost because the decision used a cached row. */
   readonly counts = { lostGuesses: 0, races: 0, uncertain: 0, trimmed: 0 }
 
   constructor(table: Table, cache: RowCache, safePoint: Pick<SafePoint, 'cleared'>) {
@@ -50,7 +50,7 @@ export class RowTable {
     this.#safePoint = safePoint
   }
 
-  /** A row of the cache that is known as deep as asked. */
+  /** @returns a cached row, if it is known as deep as asked. */
   guess(key: Uint8Array, depth: HistoryDepth, ts: Timestamp): KnownRow | undefined {
     const row = this.#cache.get(key)
     if (row === undefined || !isKnown(row, depth, ts)) return undefined
@@ -61,7 +61,7 @@ export class RowTable {
     this.#cache.delete(key)
   }
 
-  /** A row that was read in part. What was known of it before is kept as far as it still holds. */
+  /** Notes a row that was read in part. Keeps what was known before, as far as it still holds. */
   remember(row: KnownRow): void {
     const before = this.#cache.get(row.key)
     if (before === undefined) this.#cache.set(row)
@@ -69,7 +69,7 @@ export class RowTable {
       this.#cache.set({ ...row, added: before.added + 1, collectableTo: before.collectableTo })
   }
 
-  /** `rows[i]` is that of `keys[i]`. @throws KvError `storage_unavailable` */
+  /** Returns `rows[i]` for `keys[i]`. @throws KvError `storage_unavailable` */
   async read(keys: readonly Uint8Array[], depth: HistoryDepth, ts: Timestamp): Promise<KnownRow[]> {
     const rowKeys = keys.map(rowKeyOf)
     const found = new Map<string, KnownRow>()
@@ -87,30 +87,30 @@ export class RowTable {
   }
 
   /**
-   * Writes the mutations of one row if it still has its revision. A lost answer is asked for again by the same
-   * mutation under the same new revision: a copy that lands late meets another revision. What ends a transaction on the row takes
-   * old records along that nobody needs.
-   * @throws KvError `storage_unavailable`: it may be done or not, or be done later.
+   * Writes the mutations of one row if it still has its revision. After a lost answer the same mutation is sent again with the
+   * same new revision: a copy that lands late meets another revision. A change that ends a transaction also removes old records
+   * that no reader needs.
+   * @throws KvError `storage_unavailable`: the change may be done, not done, or done later.
    */
   async change(row: KnownRow, mutations: readonly Mutation[]): Promise<ChangedRow> {
     return this.#change(row, mutations, endsTransaction(mutations) ? this.#garbageOf(row, mutations) : [])
   }
 
-  /** Removes records of a row alone. @throws as `change` */
+  /** Only removes records of a row. @throws as `change` */
   async collect(row: KnownRow, garbage: readonly WriteRecord[]): Promise<ChangedRow> {
     const changed = await this.#change(row, [], garbage)
-    this.#cache.delete(row.key) // Nobody here has asked for it.
+    this.#cache.delete(row.key) // No request of this process has asked for the row.
     return changed
   }
 
-  /** Removes the whole row if it still has its revision. @returns whether that is known to be done. */
+  /** Removes the whole row if it still has its revision. @returns true when that is known to be done. */
   async remove({ key, revision }: KnownRow): Promise<boolean> {
     this.#cache.delete(key)
     if (revision === undefined) return false
     return (await this.#table.change(rowKeyOf(key), this.#expecting(revision), 'remove')) === 'done'
   }
 
-  /** Without those that the mutations write or remove themselves. */
+  /** Leaves out records that the mutations write or remove themselves. */
   #garbageOf(row: KnownRow, mutations: readonly Mutation[]): readonly WriteRecord[] {
     const touched = new Set<Timestamp>()
     for (const mutation of mutations)

@@ -3,13 +3,13 @@ import type { Timestamp } from '../../../timestamp.js'
 
 const SAFE_POINT = 'safe point'
 
-/** The row `00 00 safe-point`. None of its values ever goes down. */
+/** The row `00 00 safe-point`. No value in it ever falls. */
 export interface SafePointRecord {
   /** Transactions and reads below it are refused. */
   readonly safePoint: Timestamp
-  /** All locks of transactions below it are resolved, so what no reader at or above it sees may be removed. */
+  /** All locks of transactions below it are resolved, so records that no reader at or above it sees may be removed. */
   readonly cleared: Timestamp
-  /** Milliseconds that the protocol takes for a second, for tests. It stands here, so that no two servers differ. */
+  /** Length of the protocol's second in milliseconds, for tests. The row has it, so that all servers agree. */
   readonly secondMs: number | undefined
 }
 

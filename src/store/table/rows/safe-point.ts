@@ -10,7 +10,7 @@ import { rowKeyOfSystem } from '../layout/row-keys.js'
 import type { Table } from '../layout/table.js'
 import { decodeSafePoint, encodeSafePoint, type SafePointRecord } from './safe-point-record.js'
 
-/** Seconds, each of `secondMs`. */
+/** In seconds of `secondMs` each. */
 const POLL_S = 1
 const STALE_S = 30
 const SETTLED_S = 60
@@ -20,13 +20,13 @@ export interface SafePointOptions {
   readonly table: Table
   readonly clock: Pick<Clock, 'elapsedMs'>
   readonly source: Pick<TimestampSource, 'next'>
-  /** For tests: when a raised safe point counts as known to all servers. Default: 60 s. */
+  /** For tests: time until all servers know a raised safe point. Default: 60 s. */
   readonly settledMs?: number | undefined
-  /** What began below it may not go on, because a restore has come in between. Default: 0. */
+  /** Transactions that began below it are refused, because a restore has come in between. Default: 0. */
   readonly restored?: (() => Timestamp) | undefined
 }
 
-/** What this process has found in the row, and when by its own clock. */
+/** Contents of the row, and when this process saw them by its own clock. */
 interface Reading {
   readonly atMs: number
   readonly safePoint: Timestamp
@@ -34,10 +34,10 @@ interface Reading {
 }
 
 /**
- * The safe point that the servers of a table share: one row, which every server reads again and again. What is below it is refused
- * at once where it was raised, and elsewhere as soon as the row is read there. A server whose copy is older than 30 s reads the row
- * before it goes on. So what has stood in the row for 60 s is known to whoever acts. Each server measures both times by its own
- * clock, from what it has seen itself: README.md in this folder has the argument.
+ * The safe point that the servers of a table share: one row, which every server polls. Transactions below it are refused at once
+ * by the server that raised it, and by the others as soon as they read the row. A server whose copy is older than 30 s reads the
+ * row before it goes on. So every acting server knows what the row has held for 60 s. Each server measures both times by its own
+ * clock, from its own reads: README.md in this folder has the argument.
  */
 export class SafePoint {
   readonly #table: Table
@@ -48,9 +48,9 @@ export class SafePoint {
   readonly #restored: () => Timestamp
   readonly #closed = new AbortController()
   #record: SafePointRecord = { safePoint: 0, cleared: 0, secondMs: undefined }
-  /** When the read of the newest copy began, by either clock of this process. */
+  /** Start of the newest copy's read, by both clocks of this process. */
   #readAt: { readonly elapsedMs: number; readonly wallMs: number } | undefined
-  /** Oldest first; the first one is as old as `settledMs` asks, if any is. */
+  /** Oldest first. The first one is at least `settledMs` old, if any is. */
   #readings: readonly Reading[] = []
   #refreshing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
@@ -68,7 +68,7 @@ export class SafePoint {
     return Math.max(this.#record.safePoint, this.#restored())
   }
 
-  /** No lock of a transaction below it counts any more, and what no reader at or above it sees may be removed. */
+  /** No lock of a transaction below it counts any more, and records that no reader at or above it sees may be removed. */
   get cleared(): Timestamp {
     return this.#record.cleared
   }
@@ -78,18 +78,18 @@ export class SafePoint {
     return this.#settled()?.cleared ?? 0
   }
 
-  /** A second of this protocol. */
+  /** Length of the protocol's second. */
   get secondMs(): number {
     return this.#record.secondMs ?? SECOND_MS
   }
 
-  /** Reads the row, and again every second. @throws KvError `storage_unavailable` */
+  /** Reads the row now, and every second from now on. @throws KvError `storage_unavailable` */
   async start(): Promise<void> {
     await this.#refresh()
     const poll = (): void => {
       this.#timer = setTimeout(() => {
         void this.#refresh()
-          .catch(() => {}) // Whoever needs a newer copy reads the row then.
+          .catch(() => {}) // A caller that needs a newer copy reads the row itself.
           .then(() => {
             if (!this.#closed.signal.aborted) poll()
           })
@@ -100,23 +100,24 @@ export class SafePoint {
   }
 
   /**
-   * To be awaited after rows were read, and before anything is concluded from them.
+   * Await after rows were read, and before any conclusion from them.
    * @returns undefined when the copy is young enough.
-   * @throws KvError `storage_unavailable` when the row can not be read.
+   * @throws KvError `storage_unavailable` when the row cannot be read.
    */
   fresh(): undefined | Promise<void> {
     const at = this.#readAt
     if (at === undefined) return this.#refresh()
-    // The monotonic clock may stand still while the machine is suspended, and the wall clock may be set: either one counts.
+    // The monotonic clock may stop while the machine is suspended, and the wall clock may be set, so the greater age counts.
     const ageMs = Math.max(this.#clock.elapsedMs() - at.elapsedMs, Math.abs(Date.now() - at.wallMs))
     return ageMs > STALE_S * this.secondMs ? this.#refresh() : undefined
   }
 
   /**
-   * Raises the safe point, and waits until every server knows.
-   * @param wanted counts as the newest timestamp where it is above that.
-   * @returns a higher one that is in force; else what was raised, which may be below `wanted`. Of another in between not every server knows.
+   * Raises the safe point, and waits until every server knows it.
+   * @param wanted capped at the newest timestamp.
    * @param signal ends the wait.
+   * @returns the safe point in force if it is above `wanted`; otherwise the raised one, perhaps below `wanted`, because some
+   *   servers may not know a higher one yet.
    * @throws KvError `storage_unavailable`
    */
   async raise(wanted: Timestamp, signal?: AbortSignal): Promise<Timestamp> {
@@ -126,7 +127,7 @@ export class SafePoint {
     return this.value > wanted ? this.value : safePoint
   }
 
-  /** To be called when all locks below `safePoint`, which was raised before, are resolved. */
+  /** Call when all locks below `safePoint`, which was raised before, are resolved. */
   async clear(safePoint: Timestamp): Promise<void> {
     const cleared = Math.min(safePoint, this.#settled()?.safePoint ?? 0)
     await this.#swap((record) => (record.cleared >= cleared ? undefined : { ...record, cleared }))
@@ -151,7 +152,7 @@ export class SafePoint {
     return this.#settledMs ?? SETTLED_S * this.secondMs
   }
 
-  /** The newest reading that is old enough. */
+  /** The newest reading that all servers know. */
   #settled(): Reading | undefined {
     const latestMs = this.#clock.elapsedMs() - this.#settledAfterMs
     return this.#readings.findLast(({ atMs }) => atMs <= latestMs)
@@ -166,12 +167,12 @@ export class SafePoint {
     return this.#refreshing
   }
 
-  /** @returns what stands in the row. */
+  /** @returns the bytes in the row. */
   async #read(): Promise<Buffer | undefined> {
     const began = { elapsedMs: this.#clock.elapsedMs(), wallMs: Date.now() }
     const bytes = await recordAt(this.#table, this.#key)
     if (bytes !== undefined) this.#note(decodeSafePoint(bytes))
-    // Of two reads that overlap the earlier one may end last.
+    // Of two overlapping reads, the earlier one may end last.
     if (this.#readAt === undefined || began.elapsedMs >= this.#readAt.elapsedMs) this.#readAt = began
     return bytes
   }
@@ -191,7 +192,7 @@ export class SafePoint {
     this.#readings = [...kept, { atMs: this.#clock.elapsedMs(), safePoint: newest, cleared: newestCleared }]
   }
 
-  /** @param next undefined: the row says it already. */
+  /** @param next returns undefined when no change is needed. */
   async #swap(next: (record: SafePointRecord) => SafePointRecord | undefined): Promise<void> {
     for (;;) {
       const bytes = await this.#read()
@@ -201,7 +202,7 @@ export class SafePoint {
       if (wanted === undefined) return
       const expected = { family: 'o', qualifier: RECORD, value: bytes } as const
       const writes = [{ family: 'o', qualifier: RECORD, value: encodeSafePoint(wanted) }] as const
-      // Whether an earlier try was done shows when the row is read again: no value ever goes down.
+      // The next read of the row shows whether an earlier try landed, because no value ever falls.
       const certainty = { isDone: async () => false }
       if (await certainChange(this.#table, this.#key, expected, writes, certainty)) return this.#note(wanted)
     }

@@ -21,45 +21,44 @@ import { type KnownRow, viewOf } from './known-row.js'
 import type { RowTable } from './row-table.js'
 import type { SafePoint } from './safe-point.js'
 
-/** Values up to this many bytes travel in the lock and the write record, because a read of a longer one is a second call. */
+/** Values up to this many bytes are stored in the lock and the write record. A longer one costs a read a second call. */
 const SHORT_VALUE_BYTES_MAX = 4096
-/** Of one request, changed at the same time. More calls would wait in the client until their time is over. */
+/** Rows of one request that change in parallel. More calls would wait in the client until they time out. */
 const ROWS_AT_ONCE = 64
-/** How long a change is decided anew when others keep changing its rows. */
+/** How long a change is decided again while others keep changing its rows. */
 const CONTENDED_MS_MAX = 10_000
 
-/** A row of a change in hand. */
+/** The state of one row during a change. */
 interface Held {
-  /** undefined: it has to be read. */
+  /** undefined: the row has to be read. */
   row: KnownRow | undefined
-  /** It is from the cache, so nothing may rest on it but a conditional mutation. */
+  /** The row is from the cache, so only a conditional mutation may rely on it. */
   isGuess: boolean
-  /** What this change has written, in the order of its writing, and the row as it stood before the first of them. */
+  /** Mutations of this change that were written, in order, and the row before the first of them. */
   landed: { readonly before: KnownRow; readonly mutations: readonly Mutation[] } | undefined
 }
 
 interface Written {
   readonly isWhole: boolean
-  /** Some of it may be done. */
+  /** A part of it may be done. */
   readonly mayHaveLanded: boolean
 }
 
-/** What a change has decided to write. */
 interface Plan<T> {
   readonly decision: Decided<T>
-  /** By the index of its row. */
+  /** By the index of the row. */
   readonly toWrite: ReadonlyMap<number, readonly Mutation[]>
-  /** The row that has to be written before the others. */
+  /** The row to write before the others. */
   readonly first: number | undefined
 }
 
 /**
- * Rows of the table. A change reads rows, decides, and writes each row if it is still as it was read. There is no moment at
- * which all rows of a change are written, so the row of the primary goes first wherever a transaction ends.
+ * Rows of the table. A change reads rows, decides, and writes each row if it is still as it was read. The rows of a change are
+ * not written at one moment, so the row of the primary goes first whenever a transaction ends.
  */
 export class TableRows implements RowAccess {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
-  /** Nothing here calculates commit timestamps, so nobody has to know the reads of all processes. */
+  /** This store calculates no commit timestamps, so it need not know the reads of all processes. */
   readonly maxTs = 0
   readonly removalTs = 0
   readonly passedTs = 0
@@ -98,14 +97,14 @@ export class TableRows implements RowAccess {
   now(): Timestamp {
     return this.#source.now()
   }
-  /** Jumps of one process' clock say nothing of the timestamps of others. */
+  /** A jump of one process's clock says nothing about timestamps of others. */
   jumpedSince(): number {
     return 0
   }
   observe(ts: Timestamp): undefined | Promise<void> {
     return this.#source.observe(ts)
   }
-  /** commit_ts is taken after all locks stand, so it is above every timestamp that a reader has observed. */
+  /** A transaction takes its commit_ts after all its locks, so it is above every timestamp that a reader has observed. */
   observeRead(ts: Timestamp): undefined | Promise<void> {
     return this.#source.observe(ts)
   }
@@ -115,7 +114,7 @@ export class TableRows implements RowAccess {
     return row?.writes ?? []
   }
 
-  /** start_ts of the locks on these keys, as they stand in the table. */
+  /** start_ts of the locks on these keys, as in the table. */
   async holdersOf(keys: readonly Uint8Array[]): Promise<(Timestamp | undefined)[]> {
     const rows = await this.#table.read(keys, 'none', 0)
     return rows.map(({ lock }) => lock?.startTs)
@@ -160,7 +159,7 @@ export class TableRows implements RowAccess {
       isRepeat ||= written.mayHaveLanded
       if (performance.now() > deadlineMs) {
         await this.#takeBack(held)
-        // The row that decides may be written, and what ends a transaction is not taken back.
+        // The deciding row may be written, and the end of a transaction cannot be taken back.
         if (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
           throw new KvError(
             'storage_unavailable',
@@ -174,9 +173,9 @@ export class TableRows implements RowAccess {
   }
 
   /**
-   * Reads the rows that are not at hand, and decides.
-   * @returns undefined when the decision rests on guesses, which are forgotten now.
-   * @throws the error of a decision that rests on none.
+   * Reads missing rows, and decides.
+   * @returns undefined when the decision rested on guesses, which are forgotten now.
+   * @throws the error of a decision that rested on none.
    */
   async #plan<T>(
     change: Change<T>,
@@ -187,7 +186,7 @@ export class TableRows implements RowAccess {
     const { keys, startTs, depthTs = startTs, reaches } = change
     const rows = await this.#complete(keys, held, depth, depthTs)
     const guard = reaches && (await this.#guardOf(change, rows))
-    // Only after the reads, whatever has passed since: what a collection has taken of the rows is below this safe point.
+    // Must follow the reads: whatever a collection has removed from the rows since is below this safe point.
     const refreshed = this.#safePoint.fresh()
     if (refreshed !== undefined) await refreshed
     const decision = decided(change, rows, isRepeat)
@@ -195,19 +194,19 @@ export class TableRows implements RowAccess {
       if (forgetGuesses(held, () => true)) return undefined
       for (const { key, lock } of rows) if (lock !== undefined && lock.startTs !== startTs) this.#contended.add(key)
       await this.#takeBack(held)
-      // What an earlier try of it has done may have been collected since, so this is no refusal.
+      // An earlier try may have been done and collected since, so this is no refusal.
       if (isRepeat && isKvError(decision.error, 'ts_below_safe_point'))
         throw new KvError('storage_unavailable', 'the change may have been done before the safe point passed it', {})
       throw decision.error
     }
     const toWrite = this.#writesOf(change, decision, held, guard)
-    // A row that stays as it is has to be as the decision saw it, too.
+    // An unchanged row, too, must be as the decision saw it.
     if (forgetGuesses(held, (_, i) => !toWrite.has(i))) return undefined
     const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
     return { decision, toWrite, first }
   }
 
-  /** Writes the rows of a plan, the first one before the others, and the hints at what they change. */
+  /** Writes the rows of a plan, the first one before the others, and the hints at their changes. */
   async #carryOut<T>(
     { decision: { mutations, onePc }, toWrite, first }: Plan<T>,
     held: readonly Held[],
@@ -215,7 +214,7 @@ export class TableRows implements RowAccess {
   ): Promise<Written> {
     const marking = markingKeys(onePc)
     this.#hints.requireFew(marking)
-    // At each try, so that the locks stand while the hints are written.
+    // Repeated with each try, so that the locks are there while the hints are written.
     const hinting = this.#hints.ofCommits(mutations, markDepth)
     if (hinting !== undefined) await hinting
     const parts =
@@ -226,13 +225,13 @@ export class TableRows implements RowAccess {
       mayHaveLanded ||= outcome.hasLanded || outcome.wasUncertain
       if (!outcome.isWhole) return { isWhole: false, mayHaveLanded }
     }
-    // Also where the locks stood already: whoever wrote them may have died before the hints.
+    // Even if the locks were there already: their writer may have died before the hints.
     if (marking.length > 0) await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: markDepth })
     this.#hints.committed(mutations)
     return { isWhole: true, mayHaveLanded }
   }
 
-  /** Reads the rows that are not at hand. */
+  /** Reads the missing rows. */
   async #complete(
     keys: readonly Uint8Array[],
     held: readonly Held[],
@@ -268,7 +267,7 @@ export class TableRows implements RowAccess {
     )
     const indexOf = new Map(keys.map((key, i) => [keyText(key), i]))
     const toWrite = groupBy(mutations, ({ key }) => indexOf.get(keyText(key)) as number)
-    // A lock of an earlier copy of this prewrite gets a new revision, so that the copy cannot take it back any more.
+    // A lock of an earlier copy of this prewrite gets a new revision, so that the copy can no longer take it back.
     if (onePc !== undefined)
       for (const [i, { row, landed }] of held.entries())
         if (row?.lock?.startTs === startTs && landed === undefined && !toWrite.has(i)) toWrite.set(i, [])
@@ -276,8 +275,8 @@ export class TableRows implements RowAccess {
   }
 
   /**
-   * The row that is to be locked before the others: transactions of several servers that want the same rows would otherwise each lock
-   * some of them, and none would get all.
+   * The row to lock before the others. Otherwise transactions of several servers that want the same rows would each lock some of
+   * them, and none would get all.
    */
   #contendedOf(rows: readonly KnownRow[], toWrite: ReadonlyMap<number, readonly Mutation[]>): number | undefined {
     const locked = [...toWrite].flatMap(([i, mutations]) =>
@@ -326,8 +325,8 @@ export class TableRows implements RowAccess {
   }
 
   /**
-   * Restores the locks of rows that a refused request has changed. What somebody else has changed since stays.
-   * @throws KvError `storage_unavailable` when some of them may still stand, which the transaction has to roll back then.
+   * Restores the locks of rows that a refused request has changed. Rows that others have changed since stay.
+   * @throws KvError `storage_unavailable` when some locks may be left, which the transaction then has to roll back.
    */
   async #takeBack(held: readonly Held[]): Promise<void> {
     let isWhole = held.every(({ row, landed }) => row !== undefined || landed === undefined)
@@ -370,7 +369,7 @@ function onlyLocks(mutations: readonly Mutation[]): boolean {
   return mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')
 }
 
-/** A refusal that is thrown may rest on a guess as well. */
+/** A thrown refusal may rest on a guess as well. */
 function decided<T>({ decide }: Change<T>, rows: readonly KnownRow[], isRepeat: boolean): Decision<T> {
   try {
     return decide(rows.map(viewOf), isRepeat)
@@ -380,7 +379,7 @@ function decided<T>({ decide }: Change<T>, rows: readonly KnownRow[], isRepeat: 
   }
 }
 
-/** Of the keys that a prewrite is going to change. */
+/** The keys that a prewrite is going to change. */
 function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[] {
   if (request === undefined) return []
   const marking = request.mutations.filter(({ op }) => op === 'put' || op === 'insert' || op === 'delete')
@@ -389,7 +388,7 @@ function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[
 
 const DEPTHS: readonly HistoryDepth[] = ['none', 'since', 'txn', 'data', 'all']
 
-/** The depth that serves all keys of a change, whatever their locks are. */
+/** The depth that serves all keys of a change, whatever their locks. */
 function deepest<T>({ keys, depth }: Change<T>): HistoryDepth {
   if (typeof depth === 'string') return depth
   let deepest = 0
@@ -397,7 +396,7 @@ function deepest<T>({ keys, depth }: Change<T>): HistoryDepth {
   return DEPTHS[deepest] as HistoryDepth
 }
 
-/** @returns whether there were guesses to forget. */
+/** @returns true when there were guesses to forget. */
 function forgetGuesses(held: readonly Held[], isMeant: (one: Held, i: number) => boolean): boolean {
   let hasForgotten = false
   for (const [i, one] of held.entries()) {

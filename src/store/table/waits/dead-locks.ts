@@ -4,9 +4,9 @@ import type { Resolver } from '../../../coordinator/lock-resolver.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
 
-/** Locks that are ended at the same time. */
+/** Locks ended in parallel. */
 const AT_A_TIME = 64
-/** From one question about a lock to the next: its primary may live on. */
+/** Pause between two questions about a lock, whose primary may live on. */
 const ASK_AGAIN_MS = 1000
 
 export interface DeadLocksSources {
@@ -15,14 +15,14 @@ export interface DeadLocksSources {
 }
 
 /**
- * Ends the transactions of dead locks on keys that somebody waits for. Nobody walks over a shared table to find the others, and what waits
- * for a key need not read its lock: a watch passes one of a primary.
+ * Ends the transactions of dead locks on keys with waiters. No server walks over a shared table to find other dead locks. A
+ * waiter need not read the lock itself: a watch ignores the lock of a primary.
  */
 export class DeadLocks {
   readonly #sources: DeadLocksSources
-  /** By key. */
+  /** Locks to end now, by key. */
   readonly #due = new Map<string, LockInfo>()
-  /** Keys that are going to be due, and those that were asked about in the last second. */
+  /** Keys whose locks will be due, or were asked about in the last second. */
   readonly #known = new Set<string>()
   #ending = 0
   #isClosed = false
@@ -31,7 +31,7 @@ export class DeadLocks {
     this.#sources = sources
   }
 
-  /** Beside the work of the caller. It may be told of a lock again and again. */
+  /** Reports a lock that a waiter has met; works in the background. May be called again for the same lock. */
   met(lock: LockInfo): void {
     const overMs = physicalMs(this.#sources.now()) - physicalMs(lock.startTs) - lock.ttl
     const text = keyText(lock.key)
@@ -64,7 +64,7 @@ export class DeadLocks {
     try {
       await resolver.resolve([lock], now())
     } catch {
-      // Whoever waits meets it again.
+      // A waiter meets the lock again.
     }
     this.#ending--
     setTimeout(() => this.#known.delete(text), ASK_AGAIN_MS).unref()

@@ -8,15 +8,15 @@ import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { Family, Table } from '../layout/table.js'
 import type { DeadLocks } from './dead-locks.js'
 
-/** From the end of one look to the next. */
+/** Pause between two passes. */
 const POLL_MS = 500
-/** Rows of one call. */
+/** Rows per call. */
 const ROWS_AT_A_TIME = 1000
 const ABSENT = ''
 
 /**
- * Looks now and then whether rows have changed, because no process sees the commits of all. A row that anybody has changed has
- * another revision: 16 bytes per key and look. A lock is seen too, whether or not reads pass it, and ended when it is dead.
+ * Polls rows for changes, because no process sees all commits. Every change of a row gives it another revision; a pass reads 16
+ * bytes per key. It also sees locks, even those that reads ignore, and ends dead ones.
  */
 export class KeyPolling {
   readonly #table: Pick<Table, 'rows'>
@@ -28,7 +28,7 @@ export class KeyPolling {
     this.#dead = dead
   }
 
-  /** Tells of each key once after it was named first, and then whenever its row has changed. @returns ends it. */
+  /** Reports each key once after it was first named, and then whenever its row has changed. @returns a function that ends it. */
   watch(watcher: Pick<KeyWatcher, 'keys' | 'changed'>): () => void {
     const end = new AbortController()
     void this.#watch(watcher, AbortSignal.any([end.signal, this.#closed.signal]))
@@ -65,7 +65,7 @@ export class KeyPolling {
       for (const key of some) {
         const text = keyText(key)
         const before = known.get(text)
-        // The engine is away: the next look tells.
+        // The engine does not answer: the next pass finds out.
         const now = revisions === undefined ? before : (revisions.get(keyText(rowKeyOf(key))) ?? ABSENT)
         if (now === undefined) continue
         seen.set(text, now)
@@ -80,7 +80,7 @@ export class KeyPolling {
     try {
       this.#dead.met(lockInfo(key, decodeLock(lock)))
     } catch {
-      // It is damaged. Whoever reads the key is told.
+      // The lock is damaged, which readers of the key report.
     }
   }
 

@@ -2,26 +2,26 @@ import { randomUUID } from 'node:crypto'
 import { WaitGraph } from './wait-graph.js'
 import type { WaitAnswer, WaitAsk } from './wait-report.js'
 
-/** More processes than ever ask one leader. Beyond them it begins anew. */
+/** More processes than ever ask one leader. With more the graph starts again. */
 const SERVERS_MAX = 10_000
 
-/** A graph, for as long as its server leads. */
+/** The graph of one term of leadership. */
 interface Led {
   readonly epoch: number
-  /** Of this process and this time alone, so that no ask of another time is taken for one of this. */
+  /** Unique to this process and term, so that no ask of another term is mistaken for one of this. */
   readonly name: string
   readonly graph: WaitGraph
-  /** The last sequence number of each process. */
+  /** Last sequence number per process. */
   readonly sequences: Map<string, number>
 }
 
-/** Answers reports of waits while this server leads, and forgets them when it does not. */
+/** Answers reports of waits while this server leads, and forgets them afterwards. */
 export class LeadingGraph {
   #led: Led | undefined
   readonly #epochOf: () => number | undefined
   readonly #nowMs: () => number
 
-  /** @param epochOf undefined while this server does not lead. @param nowMs a monotonic clock. */
+  /** @param epochOf returns undefined while this server does not lead. @param nowMs a monotonic clock. */
   constructor(epochOf: () => number | undefined, nowMs: () => number = () => performance.now()) {
     this.#epochOf = epochOf
     this.#nowMs = nowMs
@@ -32,7 +32,7 @@ export class LeadingGraph {
     return this.#led?.graph.size ?? 0
   }
 
-  /** @returns undefined when the ask was answered before: it is sent again, and changes nothing. */
+  /** @returns undefined for a repeated ask, which changes nothing. */
   answer(ask: WaitAsk): WaitAnswer | 'not_leader' | undefined {
     const led = this.#lead()
     if (led === undefined) return 'not_leader'

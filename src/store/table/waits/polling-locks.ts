@@ -21,19 +21,19 @@ import type { WaitReports } from './wait-reports.js'
 
 const POLL_MS_MIN = 5
 const POLL_MS_MAX = 100
-/** Waiters of this process that poll a key as often as one alone would. */
+/** Waiters of this process that poll a key as often as a single one would. */
 const WAITERS_AT_FULL_PACE = 4
 
 /** Ends a pause early. */
 const WOKEN = new Error('the lock is gone')
 
-/** A request between two looks. */
+/** A request between two tries. */
 interface Paused {
   readonly startTs: Timestamp
   readonly woken: AbortController
 }
 
-/** A wait for the lock of one transaction. */
+/** The reported wait for one transaction's lock. */
 interface ReportedWait {
   readonly wait: WaitForEntry
   /** Aborted with `deadlock`. */
@@ -42,14 +42,14 @@ interface ReportedWait {
 }
 
 /**
- * Pessimistic locks stand in the table, and whoever finds a key locked looks again until it is free. Where this process removes a lock,
- * the lowest start_ts of those who wait here looks at once; there is no order over all servers. Meanwhile one server of all knows who
- * waits for whom, and finds circles.
+ * Pessimistic locks are in the table, and a request that finds a key locked tries again until it is free. When this process
+ * removes a lock, its waiter with the lowest start_ts tries at once; there is no order over all servers. One server of the table
+ * knows all waits, and finds circles.
  */
 export class PollingLocks {
   readonly #rows: TableRows
   readonly #reads: Reads
-  /** Requests of this process that wait for a key. */
+  /** Waiting requests of this process, by key. */
   readonly #paused = new Map<string, Set<Paused>>()
   #waiting = 0
   readonly #closed = new AbortController()
@@ -65,7 +65,6 @@ export class PollingLocks {
     rows.onUnlock = (key) => this.#wake(key)
   }
 
-  /** Requests that wait. */
   get waiting(): number {
     return this.#waiting
   }
@@ -124,8 +123,8 @@ export class PollingLocks {
   }
 
   /**
-   * Reports whom a request waits for now. Whoever has prewritten waits for no lock before the commit, so nobody need know who waits
-   * for that one.
+   * Reports the transaction that a request waits for now. A transaction that has prewritten waits for no lock before its commit,
+   * so waits for it need no report.
    */
   #follow(before: ReportedWait | undefined, txn: Timestamp, lock: LockInfo): ReportedWait | undefined {
     const { key, startTs: waitForTxn } = lock
@@ -141,13 +140,13 @@ export class PollingLocks {
     return { wait, refused: refusal.signal, end }
   }
 
-  /** Whether every lock that is waited for is still held. See "Deadlocks" in README.md for why that is enough. */
+  /** True when every lock in the circle is still held. README.md, "Deadlocks", says why that is enough. */
   async #stands(circle: readonly WaitForEntry[]): Promise<boolean> {
     try {
       const holders = await this.#rows.holdersOf(circle.map(({ key }) => key))
       return circle.every(({ waitForTxn }, i) => holders[i] === waitForTxn)
     } catch {
-      return false // The table is away, and the wait goes on.
+      return false // The table cannot be reached, and the wait goes on.
     }
   }
 
@@ -170,7 +169,7 @@ export class PollingLocks {
     }
   }
 
-  /** One alone, because most others would look in vain. */
+  /** Wakes one waiter only, because most others would try in vain. */
   #wake(key: Uint8Array): void {
     let first: Paused | undefined
     for (const each of this.#paused.get(keyText(key)) ?? [])

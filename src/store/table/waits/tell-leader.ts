@@ -3,23 +3,22 @@ import type { LeadingGraph } from './leading-graph.js'
 import type { FoundCircle, WaitAnswer, WaitAsk, WaitReport } from './wait-report.js'
 
 /**
- * Tells whoever keeps the graph.
- * @returns the circles that the waits close; undefined: this graph knew nothing of this server, and all waits have to be told again.
- *   Rejects when nobody answers; the report may have been taken.
+ * Reports to the server that keeps the graph.
+ * @returns the circles that the waits close; undefined when the graph did not know this server, and all waits have to be reported
+ *   again. Rejects without an answer; the report may have been taken.
  */
 export type TellLeader = (report: WaitReport) => Promise<readonly FoundCircle[] | undefined>
 
 export interface TellLeaderOptions {
-  /** Of this process. */
+  /** Id of this process. */
   readonly id: string
   readonly role: () => Pick<OracleRole, 'role' | 'leader'>
-  /** For the time when this server leads. */
+  /** Used while this server leads. */
   readonly leading: LeadingGraph
-  /** Asks the server at `url`. */
   readonly ask: (url: string, ask: WaitAsk) => Promise<WaitAnswer | 'not_leader'>
 }
 
-/** Tells the server that hands out the timestamps, which may be this one. Must not be called while an earlier call is under way. */
+/** Reports to the server that hands out timestamps, which may be this one. One call at a time. */
 export function tellLeader({ id, role, leading, ask }: TellLeaderOptions): TellLeader {
   let graph = ''
   let sequence = 0

@@ -4,9 +4,9 @@ import type { Timestamp } from '../../../timestamp.js'
 import { waitCircle } from '../../wait-circle.js'
 import { CIRCLE_BYTES_MAX, costOf, type FoundCircle, type WaitReport } from './wait-report.js'
 
-/** A wait that nobody renews for this long is over: its server has died, or cannot reach this one. @internal */
+/** A wait without renewal for this long is over: its server has died, or cannot reach this one. @internal */
 export const WAIT_LIFE_MS = 3000
-/** Transactions that one search looks at. Circles beyond them end by time-outs. */
+/** Transactions that one search visits. Larger circles end by time-outs. */
 const LOOKED_AT_MAX = 200
 
 interface Edge {
@@ -15,8 +15,8 @@ interface Edge {
 }
 
 /**
- * Who waits for whom, as the servers have told. It has no circles: a wait that would close one is told to its server, and left out.
- * What it knows may be over already, so a circle is a reason to look at the rows, and no more.
+ * The wait-for graph, as servers have reported it. It has no circles: a wait that would close one is reported to its server, and
+ * left out. Its waits may be over already, so a circle is only a reason to look at the rows.
  */
 export class WaitGraph {
   readonly #nowMs: () => number
@@ -33,12 +33,11 @@ export class WaitGraph {
     this.#sweptMs = nowMs()
   }
 
-  /** Number of waits. */
   get size(): number {
     return this.#size
   }
 
-  /** @returns the circles that waits of this report close, in their order; the rest is left out where they are long. */
+  /** @returns the circles that waits of this report close, in their order, as far as they fit into an answer. */
   report(server: string, { waits, ended }: WaitReport): readonly FoundCircle[] {
     const nowMs = this.#nowMs()
     this.#sweep(nowMs)
@@ -97,7 +96,7 @@ export class WaitGraph {
     this.#bytes -= costOf(edge.wait)
   }
 
-  /** Once per life time, so that it costs each report next to nothing. */
+  /** Runs once per `WAIT_LIFE_MS`, so that it costs each report next to nothing. */
   #sweep(nowMs: number): void {
     if (nowMs - this.#sweptMs < WAIT_LIFE_MS) return
     this.#sweptMs = nowMs

@@ -3,58 +3,58 @@ import { SMALL_BODY_BYTES } from '../../../limits.js'
 import type { AskKind, Fields } from '../../../oracle/signed-ask.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** A wait of one server, under a number that this process has given to no other. */
+/** A wait with a number that its process uses only once. */
 export interface NumberedWait {
   readonly id: number
   readonly wait: WaitForEntry
 }
 
-/** What one server tells the one that finds deadlocks. */
+/** One server's report to the one that finds deadlocks. */
 export interface WaitReport {
-  /** Those that are new, and those that go on. */
+  /** New waits, and those that go on. */
   readonly waits: readonly NumberedWait[]
   /** Numbers of waits that are over. */
   readonly ended: readonly number[]
 }
 
-/** A wait that was not taken into the graph, because it closes a circle. See `waitCircle`. */
+/** A wait left out of the graph, because it closes a circle. See `waitCircle`. */
 export interface FoundCircle {
   readonly id: number
   readonly circle: readonly WaitForEntry[]
 }
 
 export interface WaitAsk extends WaitReport {
-  /** Of the process that asks. */
+  /** Id of the asking process. */
   readonly server: string
-  /** Of the graph that the report is for, as its leader has named it; empty: none is known. */
+  /** Name that the leader gave to the graph of the report; empty: unknown. */
   readonly graph: string
-  /** Grows with each ask of a process, so that one which is sent again is refused. */
+  /** Grows with each ask of a process, so that a repeated ask is refused. */
   readonly sequence: number
 }
 
 export interface WaitAnswer {
-  /** Another one than was asked for: it knows nothing of this server, and nothing was done. */
+  /** If it is not the requested one, this graph does not know the server, and nothing was done. */
   readonly graph: string
   readonly circles: readonly FoundCircle[]
 }
 
-/** Of one report, so that it is a small body even with the longest URL. See `costOf`. */
+/** Limit on the waits of one report, which keeps the body small even with the longest URL. See `costOf`. */
 export const REPORT_BYTES_MAX = 11 * 1024
 export const ENDED_MAX = 100
-/** Of the circles in one answer. */
+/** Limit on the circles of one answer. */
 export const CIRCLE_BYTES_MAX = 512 * 1024
 
 const NAME_LENGTH_MAX = 128
 const NUMBER_CHARS = 17
 
-/** Bytes of a wait in an ask or an answer, at most. */
+/** Upper bound of a wait's bytes in an ask or an answer. */
 export function costOf({ key }: WaitForEntry): number {
   return Math.ceil(key.length / 3) * 4 + 4 * NUMBER_CHARS
 }
 
 /**
- * An ask that is sent again changes nothing: it is of another graph, or its sequence number has been seen. A circle in the answer is
- * for the server that has asked, which looks at the rows before it believes it.
+ * A repeated ask changes nothing: it names another graph, or its sequence number was seen. A circle in the answer is for the
+ * asking server, which looks at the rows before it believes it.
  */
 export const LOCK_WAITS: AskKind<WaitAsk, WaitAnswer | 'not_leader'> = {
   name: 'lock-waits',
@@ -116,7 +116,7 @@ function waitOf(row: unknown): WaitForEntry | undefined {
   return { txn, waitForTxn, key: Buffer.from(key, 'base64') }
 }
 
-/** undefined when one of them is none. */
+/** @returns undefined unless every item decodes. */
 function listOf<T>(value: unknown, itemOf: (item: unknown) => T | undefined): T[] | undefined {
   if (!Array.isArray(value)) return undefined
   const items: T[] = []

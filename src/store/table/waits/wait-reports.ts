@@ -5,16 +5,15 @@ import { EDGE_BYTES_MAX } from '../../lock-waits.js'
 import type { TellLeader } from './tell-leader.js'
 import { costOf, ENDED_MAX, type NumberedWait, REPORT_BYTES_MAX } from './wait-report.js'
 
-/** A wait that goes on is told again this often, so that the next leader knows of it too. */
+/** How often a continuing wait is reported again, so that the next leader knows it too. */
 const RENEW_MS = 1000
-/** Between two reports, unless there is more to tell than one holds. */
+/** Pause between two reports, unless one is full. */
 const GATHER_MS = 20
-/** After a report that nobody has answered. */
+/** Pause after a report without an answer. */
 const PAUSE_MS = 100
 
 export interface WaitReportsOptions {
   readonly tell: TellLeader
-  /** Default `backgroundTimer`. */
   readonly timer?: Timer | undefined
   /** A monotonic clock. */
   readonly nowMs?: (() => number) | undefined
@@ -26,9 +25,9 @@ interface Wait extends NumberedWait {
 }
 
 /**
- * The waits of this process, as the server that finds deadlocks is told of them: at once when they begin, again every second, and when
- * they end. One report is under way at a time, and what happens meanwhile makes the next one. Nothing rests on a report: a lost one is
- * made up for by the next, and a wait that nobody hears of ends by its time-out.
+ * Reports the waits of this process to the server that finds deadlocks: when they begin, again every second, and when they end.
+ * One report is under way at a time; later events form the next one. A lost report does no harm: the next one makes up for it,
+ * and an unreported wait ends by its time-out.
  */
 export class WaitReports {
   readonly #tell: TellLeader
@@ -36,7 +35,7 @@ export class WaitReports {
   readonly #nowMs: () => number
   /** In the order in which they began. */
   readonly #untold = new Map<number, Wait>()
-  /** In the order in which they were told. */
+  /** In the order in which they were reported. */
   readonly #told = new Map<number, Wait>()
   readonly #ended = new Set<number>()
   #ids = 0
@@ -51,8 +50,8 @@ export class WaitReports {
   }
 
   /**
-   * @param onCircle is called when the wait closes a circle, as far as the leader knows: with the circle, as `waitCircle` returns it.
-   * @returns what ends the wait. It must be called.
+   * @param onCircle called with the circle, as `waitCircle` returns it, when the leader finds that the wait closes one.
+   * @returns a function that ends the wait, which must be called.
    */
   begin(wait: WaitForEntry, onCircle: Wait['onCircle']): () => void {
     const id = ++this.#ids
@@ -66,7 +65,7 @@ export class WaitReports {
     }
   }
 
-  /** The waits of this process: at most `limit`, and fewer where their keys are long. */
+  /** The waits of this process: at most `limit`, and fewer when their keys are long. */
   waits(limit: number): WaitForEntry[] {
     const waits: WaitForEntry[] = []
     let bytes = 0
@@ -107,7 +106,7 @@ export class WaitReports {
     }
   }
 
-  /** @returns the milliseconds until the next one. */
+  /** @returns milliseconds until the next report. */
   async #report(): Promise<number> {
     await undefined // Waits of the same turn share a report.
     const { waits, isFull } = this.#take()
@@ -128,7 +127,7 @@ export class WaitReports {
     }
   }
 
-  /** The new ones, and those that are to be told again, as far as one report holds them. They count as told. */
+  /** New waits, and those due for renewal, as far as one report holds them. They count as reported. */
   #take(): { readonly waits: readonly Wait[]; readonly isFull: boolean } {
     const nowMs = this.#nowMs()
     const waits: Wait[] = []
@@ -156,7 +155,7 @@ export class WaitReports {
     return { waits, isFull }
   }
 
-  /** Whoever keeps the graph may know none of them. What has ended, it forgets by itself. */
+  /** The server that keeps the graph may know none of them. Ended waits expire there by themselves. */
   #forgetTold(): void {
     for (const [id, wait] of this.#told) this.#untold.set(id, wait)
     this.#told.clear()
