@@ -4,7 +4,6 @@ import type { LeaseRider } from '../percolator/riders.js'
 export interface Attached {
   /** One row per key. It commits with the transaction and lets the end of the lease find the key. */
   readonly rows: readonly PrewriteMutation[]
-  /** Call when the commit is over, whatever its outcome. */
   done(): void
 }
 

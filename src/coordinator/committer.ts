@@ -36,9 +36,7 @@ export interface CommitOptions {
   readonly judgesLeases?: boolean
   /** Most keys of a transaction that uses async commit; 0 turns it off. */
   readonly asyncCommitKeysMax: number
-  /** Tries of a request whose answer is lost. After the last one the resolver finds out the outcome. */
   readonly triesMax: number
-  /** No copy of an answered request can arrive later, as it can over a network. */
   readonly isInProcess: boolean
   /** Heartbeats stop at this age of the transaction. client-go `MaxTxnTTL`. */
   readonly heartbeatMaxMs: number
@@ -58,7 +56,6 @@ export interface TransactionHome {
 
 export interface CommitPlan {
   readonly startTs: Timestamp
-  /** `performance.now()` at the transaction's start. */
   readonly startedAt: number
   /** Must be the key of one of the mutations; without mutations, `primaryOf` the riders. */
   readonly primary: Uint8Array
@@ -67,7 +64,6 @@ export interface CommitPlan {
   readonly riders?: Riders | undefined
   /** Pessimistic: the highest for_update_ts of the locks. Every mutation's key is locked. */
   readonly forUpdateTs?: Timestamp | undefined
-  /** Pessimistic: the for_update_ts at which a key's lock was granted. */
   readonly grantedAt?: ((key: Uint8Array) => Timestamp) | undefined
   /** Pessimistic: the action that a client asked for. Without it, every user key counts as locked. */
   readonly actionOf?: ((key: Uint8Array) => PessimisticAction | undefined) | undefined

@@ -5,7 +5,6 @@ import type { PercolatorApi, ScanLockRequest } from '../percolator/api.js'
 
 const LOCKS_AT_A_TIME = 1000
 
-/** The locks of a range in batches, in the order of their keys. */
 export async function* locksIn(
   api: Pick<PercolatorApi, 'scanLock'>,
   request: KeyRange & Omit<ScanLockRequest, 'limit'>,

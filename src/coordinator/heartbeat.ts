@@ -10,7 +10,6 @@ export interface HeartbeatOptions {
    * ever.
    */
   readonly ageMaxMs: number
-  /** `performance.now()` when the request for the lock was sent. Default: now. */
   readonly sentAt?: number
 }
 

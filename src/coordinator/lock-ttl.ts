@@ -3,7 +3,6 @@ const TTL_MIN_MS = 3000
 const TTL_MAX_MS = 20_000
 const BYTES_BEFORE_GROWTH = 32 * 1024
 const TTL_MS_PER_ROOT_MIB = 6000
-/** TTL of pessimistic locks, and of locks that heartbeats keep alive. */
 export const MANAGED_LOCK_TTL_MS = 20_000
 
 /**

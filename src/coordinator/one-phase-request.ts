@@ -3,7 +3,6 @@ import type { PrewriteMutation, PrewriteRequest, ReadSet } from '../percolator/a
 import type { Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** The first and only prewrite of a transaction that commits in one phase, in the store's process. */
 export function onePhaseRequest(
   startTs: Timestamp,
   primary: Uint8Array,

@@ -22,7 +22,6 @@ export interface Ride {
   readonly markDepth: number
   /** Translates the error of a failed commit: a conflict on a row becomes the refusal of the rider that wrote it. */
   refusal(error: unknown): unknown
-  /** Call when the transaction has committed. */
   committed(): Promise<void>
 }
 

@@ -19,7 +19,6 @@ export interface SnapshotScan extends KeyRange {
   readonly bytesMax?: number | undefined
 }
 
-/** Reads at one timestamp. Resolves the locks that it meets, or waits for them. */
 export class SnapshotReader {
   constructor(
     readonly api: PercolatorApi,

@@ -19,7 +19,6 @@ export interface LockedVersion extends VersionEnd {
 }
 
 export interface LockOptions {
-  /** Longest total wait. */
   readonly lockWaitMs: number
   readonly returnValues?: boolean
   readonly signal?: LateSignal | undefined

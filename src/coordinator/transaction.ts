@@ -26,7 +26,6 @@ import {
 } from './write-buffer.js'
 
 export interface TransactionOptions {
-  /** `pessimistic`: locks each key before it writes it, and waits for the locks of other transactions. */
   readonly mode: 'optimistic' | 'pessimistic'
   /** `serializable`: the commit fails if a key or range that was read has changed. */
   readonly isolation: 'snapshot' | 'serializable'

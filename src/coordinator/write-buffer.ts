@@ -10,9 +10,7 @@ import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 
 export interface PutOptions {
-  /** The version is absent from this timestamp on. 0 or absent: it never expires. */
   readonly expireTs?: Timestamp | undefined
-  /** The end of this lease deletes the key. */
   readonly lease?: string | undefined
   /** The replaced version, as the transaction has read it. If it is attached to a lease, the new version is too. */
   readonly keeps?: Pick<Version, 'leaseFence'> | undefined

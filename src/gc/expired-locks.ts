@@ -34,7 +34,6 @@ export interface ExpiredLocksSources {
   readonly store: Pick<Store, 'scanLock' | 'now' | 'time'>
   readonly locks: Pick<StandingLocks, 'count'>
   readonly resolver: Pick<Resolver, 'resolve'>
-  /** Receives the defects of background work. */
   readonly onError: (error: unknown) => void
 }
 

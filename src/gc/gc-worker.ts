@@ -30,7 +30,6 @@ export interface GcSources {
   readonly store: Store
   readonly pins: Pins
   readonly registry: Registry
-  /** start_ts of open interactive transactions. */
   readonly openTransactions: () => Iterable<Timestamp>
   readonly holders?: (() => Iterable<Holder>) | undefined
   readonly beforehand?: CollectionOptions['beforehand']

@@ -8,15 +8,12 @@ export interface Jump {
 }
 
 export interface ClockOptions {
-  /** Wall clock in Unix milliseconds; may step either way. Default `Date.now`. */
   readonly now?: (() => number) | undefined
-  /** Monotonic clock in milliseconds. Default `performance.now`, or `now` when that is given. */
   readonly monotonicNow?: (() => number) | undefined
   /** The clock at the end of this database's last run, or a little later; 0 in a new database. */
   readonly savedMs?: number
   /** By how much `savedMs` may be later than usual: see `OracleOptions.save`. */
   readonly savedExtraMs?: number
-  /** Oldest first. */
   readonly savedJumps?: readonly Jump[]
   /** Called with one sentence when the wall clock steps, or is far from the clock of the last run. */
   readonly onStep?: ((message: string) => void) | undefined

@@ -65,7 +65,6 @@ export interface LeaderOracleOptions {
   readonly id?: string | undefined
   readonly timer?: Timer | undefined
   readonly random?: (() => number) | undefined
-  /** Receives one sentence when this server begins to lead, steps down, or must not take over. */
   readonly onChange?: ((message: string) => void) | undefined
 }
 
@@ -73,7 +72,6 @@ export interface OracleRole {
   /** A candidate knows of no live leader. */
   readonly role: 'leader' | 'follower' | 'candidate'
   readonly leader: string | undefined
-  /** 0 until the row has been seen. */
   readonly epoch: number
 }
 

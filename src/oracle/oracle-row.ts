@@ -44,7 +44,6 @@ export function encodeOracleRecord({ epoch, url, id, mark, beat }: OracleRecord)
   return new TextEncoder().encode(JSON.stringify({ epoch, url, id, mark, beat }))
 }
 
-/** @throws Error when the bytes are no record. */
 export function decodeOracleRecord(bytes: Uint8Array): OracleRecord {
   const record = bytes.length <= ROW_BYTES_MAX ? parsed(bytes) : undefined
   if (!isRecord(record)) throw new Error("the oracle's row is damaged")

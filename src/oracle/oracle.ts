@@ -30,17 +30,13 @@ export interface OracleOptions {
   readonly save: (mark: Timestamp, extraMs: number) => Promise<void>
   readonly clock: Clock
   readonly timer?: Timer | undefined
-  /** Receives one sentence when timestamps become late, and when they are handed out again. */
   readonly onChange?: ((message: string) => void) | undefined
 }
 
 export interface OracleState {
   readonly meters: OracleMeters
-  /** How far the newest timestamp is ahead of the clock. */
   readonly aheadMs: number
-  /** How far the clock is ahead of the wall clock. */
   readonly clockAheadMs: number
-  /** The reason why timestamps are late; undefined while they are not. */
   readonly late: string | undefined
 }
 

@@ -3,7 +3,6 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 const MAC_BYTES = 32
 const NONCE_BYTES = 16
 
-/** Fields of a body, as in JSON. */
 export type Fields = Readonly<Record<string, unknown>>
 
 /** `decode` returns undefined when the fields hold no such value. */
@@ -12,7 +11,6 @@ interface Coding<T> {
   decode(fields: Fields): T | undefined
 }
 
-/** A kind of question between the servers of a table. */
 export interface AskKind<Ask, Answer> {
   /** Part of the path and of the signed text. */
   readonly name: string
@@ -32,7 +30,6 @@ type AnswerPart<Answer> = Pick<AskKind<unknown, Answer>, 'name' | 'answerBytesMa
  * @internal
  */
 export interface AddressedAsk<Ask> {
-  /** URL of the server that is asked. */
   readonly url: string
   /** Made by `newNonce`. The answer repeats it, which binds the answer to its ask. */
   readonly nonce: string
@@ -126,7 +123,6 @@ export function asksBy(
 
 /** The answering side of one kind, on encoded bytes. */
 export interface Answering {
-  /** `name` of the kind. */
   readonly name: string
   readonly askBytesMax: number
   /**
@@ -137,10 +133,6 @@ export interface Answering {
   answer(ask: Uint8Array): Promise<Uint8Array | undefined>
 }
 
-/**
- * @param url this server's.
- * @param answer returns undefined to refuse the ask.
- */
 export function answering<Ask, Answer>(
   kind: AskKind<Ask, Answer>,
   secret: Uint8Array,

@@ -6,7 +6,6 @@ export interface TimestampSource {
   readonly last: Timestamp
   /** The newest timestamp that is not in the future: the clock's, or `last` if that is ahead of it. */
   clock(): Timestamp
-  /** The newest timestamp by the clock alone, for ages. */
   now(): Timestamp
   /**
    * @returns the last of `count` consecutive timestamps, none handed out before. A promise only when it has to wait; if
@@ -19,6 +18,5 @@ export interface TimestampSource {
    * @returns undefined when that holds at once.
    */
   observe(ts: Timestamp): undefined | Promise<void>
-  /** Call before a clean stop. */
   close(): Promise<void>
 }

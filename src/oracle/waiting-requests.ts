@@ -94,7 +94,6 @@ export class WaitingRequests {
   }
 }
 
-/** @returns one ask for all the requests. */
 export function askOf(requests: readonly WaitingRequest[]): TimestampAsk {
   let count = 0
   let floor: Timestamp = 0

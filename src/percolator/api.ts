@@ -20,7 +20,6 @@ export interface PercolatorApi {
   /** Calls that end when the signal is aborted. Absent when all calls are short. */
   withSignal?(signal: AbortSignal): PercolatorApi
   tso(count: number): Awaitable<Timestamp>
-  /** Newest timestamp of the server's clock, for the age of locks. `tso` may run ahead of it. */
   now(): Awaitable<Timestamp>
   /** Answers in this turn of the event loop unless it has to wait. */
   get(request: GetRequest): Awaitable<GetAnswer>
@@ -51,9 +50,7 @@ export interface GetRequest {
 export interface Version {
   readonly value: Uint8Array
   readonly commitTs: Timestamp
-  /** The version is absent from this timestamp on. */
   readonly expireTs?: Timestamp | undefined
-  /** Fence of the lease to which the version is attached. */
   readonly leaseFence?: Timestamp | undefined
 }
 export type GetAnswer =
@@ -78,7 +75,6 @@ export interface PairsAnswer {
   readonly pairs: readonly Pair[]
 }
 export interface ScanAnswer extends PairsAnswer {
-  /** True when `bytesMax` ended the scan; there may be more pairs in the range. */
   readonly isCut?: boolean
 }
 
@@ -125,7 +121,6 @@ export type PessimisticAction = 'skip' | 'do' | 'constraint'
 export interface PrewriteMutation {
   readonly op: MutationOp
   readonly key: Uint8Array
-  /** For put and insert. */
   readonly value?: Uint8Array | undefined
   /** Put and insert: the version is absent from this timestamp on. 0 or absent: it does not expire. */
   readonly expireTs?: Timestamp | undefined
@@ -144,7 +139,6 @@ export interface PrewriteRequest extends LockingRequest {
   readonly lockTtl: number
   readonly txnSize?: number | undefined
   readonly minCommitTs?: Timestamp | undefined
-  /** Async commit and 1PC: above this, the request falls back to plain two-phase commit. */
   readonly maxCommitTs?: Timestamp | undefined
   readonly useAsyncCommit?: boolean | undefined
   readonly secondaries?: readonly Uint8Array[] | undefined
@@ -181,7 +175,6 @@ export interface CommitRequest extends LockingRequest {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly primary?: Uint8Array | undefined
-  /** In process only: as in `PrewriteRequest`. */
   readonly markDepth?: number | undefined
 }
 export interface CommitAnswer {
@@ -197,7 +190,6 @@ export interface RollbackRequest extends LockingRequest {
 export interface CleanupRequest extends LockingRequest {
   readonly key: Uint8Array
   readonly startTs: Timestamp
-  /** 0: the lock counts as expired. */
   readonly currentTs: Timestamp
 }
 
@@ -220,9 +212,7 @@ export type TxnStatusAction =
   | 'lock_not_exist_do_nothing'
 export interface TxnStatus {
   readonly status: 'locked' | 'committed' | 'rolled_back'
-  /** Milliseconds; 0 unless locked. */
   readonly lockTtl: number
-  /** 0 unless committed. */
   readonly commitTs: Timestamp
   readonly action: TxnStatusAction
   readonly lock?: LockInfo
@@ -241,7 +231,6 @@ export interface CheckSecondaryLocksAnswer {
 export interface TxnHeartBeatRequest extends LockingRequest {
   readonly primary: Uint8Array
   readonly startTs: Timestamp
-  /** Milliseconds. */
   readonly adviseLockTtl: number
   readonly minCommitTs?: Timestamp | undefined
 }
@@ -255,7 +244,6 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
   readonly startTs: Timestamp
   /** The lock is refused with `write_conflict` when the key has a version above it. */
   readonly forUpdateTs: Timestamp
-  /** Milliseconds. */
   readonly lockTtl: number
   readonly isFirstLock?: boolean | undefined
   /** Milliseconds to wait for other locks. 0 or absent: the server's default; -1: no wait. */
@@ -277,7 +265,6 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
 export interface PessimisticLockResult {
   /** With `returnValues` or `checkExistence`, or locked with conflict. */
   readonly found?: boolean
-  /** With `returnValues`, or locked with conflict; absent when not found. */
   readonly value?: Uint8Array
   /** In process only: commit_ts of the version in `found` and `value`. */
   readonly commitTs?: Timestamp
@@ -320,13 +307,11 @@ export interface DecidedTxn {
 }
 export interface ResolveLockRequest extends LockingRequest {
   readonly txns: readonly DecidedTxn[]
-  /** Only with a single transaction. Absent: every key that it still locks. */
   readonly keys?: readonly Uint8Array[] | undefined
   /** In process only: the primary has decided, so a min_commit_ts of a lock, raised by a confused client, does not count. */
   readonly isDecided?: boolean | undefined
 }
 export interface ResolveLockAnswer {
-  /** Number of locks removed. */
   readonly resolved: number
 }
 

@@ -7,7 +7,6 @@ export interface KeyChange {
   readonly startTs: Timestamp
   /** Absent for a delete, when it was not asked for, or when it is not known yet. */
   readonly value?: Uint8Array | undefined
-  /** Comes with the value. */
   readonly expireTs?: Timestamp | undefined
 }
 
@@ -28,7 +27,6 @@ export interface ExpiryChange {
   readonly commitTs: Timestamp
   readonly startTs: Timestamp
   readonly expireTs: Timestamp
-  /** The Put that expires. */
   readonly version: { readonly commitTs: Timestamp; readonly startTs: Timestamp }
 }
 

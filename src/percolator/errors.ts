@@ -66,7 +66,6 @@ export function alreadyCommitted(
   return new KvError('already_committed', detail, { ...(key && { key }), startTs, commitTs })
 }
 
-/** A failed prewrite lists every key that failed. Its own code is the first key's. */
 export function withEntries(errors: readonly KvError[]): KvError {
   const first = errors[0] as KvError
   return new KvError(first.code, first.message, first.fields, { errors })

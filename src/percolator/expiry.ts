@@ -1,7 +1,6 @@
 import { TTL_MS_MAX } from '../limits.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 
-/** Expiry of a written version: a time after its write, or a timestamp (0: never). */
 export type Expiry = { readonly ttlMs: number } | { readonly expireTs: Timestamp }
 
 export const NEVER: Expiry = { expireTs: 0 }

@@ -4,7 +4,6 @@ import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 /** Record in CF_LOCK from prewrite to commit or rollback. A key has at most one. */
 export interface Lock {
   readonly type: LockType
-  /** The key whose lock or write record decides the whole transaction. */
   readonly primary: Uint8Array
   readonly startTs: Timestamp
   /** Milliseconds from the physical part of `startTs`; a lock older than that may be rolled back by anyone. */
@@ -30,7 +29,6 @@ export interface Lock {
   readonly rollbackTs: readonly Timestamp[]
 }
 
-/** 0 once `isExpired`. */
 export function expiresInMs(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): number {
   return Math.max(0, physicalMs(lock.startTs) + lock.ttlMs + 1 - physicalMs(currentTs))
 }

@@ -12,7 +12,6 @@ export function isName(name: string): boolean {
   return PATTERN.test(name)
 }
 
-/** @throws KvError `invalid_argument` */
 export function requireName(of: 'observer' | 'consumer', name: string): void {
   if (!isName(name)) throw invalid('name', `the name of ${of === 'observer' ? 'an' : 'a'} ${of} must ${NAME.rule}`)
 }

@@ -4,7 +4,6 @@ import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 import type { Mutation, TxnRecord } from './row.js'
 
-/** True for keys on which a caller may act. */
 export type Reaches = (key: Uint8Array) => boolean
 
 /**

@@ -1,10 +1,8 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** One cell that a run acknowledges. */
 export interface AckRider {
   readonly observer: string
   readonly key: Uint8Array
-  /** Fence of the claim. */
   readonly fence: Timestamp
 }
 
@@ -21,7 +19,6 @@ export interface PositionRider {
   readonly ts: Timestamp
 }
 
-/** A lease that must be held under this fence when the transaction commits. */
 export interface LeaseRider {
   readonly lease: string
   readonly fence: Timestamp

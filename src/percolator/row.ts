@@ -24,7 +24,6 @@ export interface RowView {
   readonly writes: readonly WriteRecord[]
 }
 
-/** True when nothing older than `write` is needed. */
 export function endsHistory(write: WriteRecord, startTs: Timestamp, depth: HistoryDepth): boolean {
   if (depth === 'all') return false
   return write.commitTs < startTs && (depth !== 'data' || isData(write))

@@ -1,6 +1,5 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** Fields that end a version, besides a newer version. Most versions have neither. */
 export interface VersionEnd {
   /** The version is absent from this timestamp on. 0 or absent: it does not expire. */
   readonly expireTs?: Timestamp | undefined
@@ -8,7 +7,6 @@ export interface VersionEnd {
   readonly leaseFence?: Timestamp | undefined
 }
 
-/** Adds the fields that are not 0. */
 export function withEnd<T extends object>(version: T, { expireTs = 0, leaseFence = 0 }: VersionEnd): T & VersionEnd {
   if (leaseFence === 0) return expireTs === 0 ? version : { ...version, expireTs }
   return expireTs === 0 ? { ...version, leaseFence } : { ...version, expireTs, leaseFence }

@@ -2,7 +2,6 @@ import type { Timestamp } from '../timestamp.js'
 
 export type WriteType = 'put' | 'delete' | 'rollback' | 'lock'
 
-/** Record in CF_WRITE of one transaction on one key, stored under the key and `commitTs`. */
 export interface WriteRecord {
   readonly type: WriteType
   readonly startTs: Timestamp
@@ -32,7 +31,6 @@ export function isData(write: WriteRecord): boolean {
   return write.type === 'put' || write.type === 'delete'
 }
 
-/** True when a read at `ts` finds a value. @param write the newest Put or Delete at or below `ts`. */
 export function isVisible(write: Pick<WriteRecord, 'type' | 'expireTs'>, ts: Timestamp): boolean {
   return write.type === 'put' && !hasExpired(write.expireTs, ts)
 }

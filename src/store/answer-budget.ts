@@ -5,7 +5,6 @@ import type { Limits } from '../limits.js'
 
 type AnswerLimits = Pick<Limits, 'answerBytesMax' | 'answersBytesMax'>
 
-/** How often a waiting stream looks for room that others have given back. */
 export const CROWDED_MS = 50
 
 interface Count {
@@ -91,7 +90,6 @@ export class AnswerLease {
   }
 }
 
-/** For an answer that does not exist yet, or that its request does not need. */
 export function noRoom(): KvError<'overloaded'> {
   return new KvError('overloaded', 'answers that are being read or sent take too much memory', {})
 }

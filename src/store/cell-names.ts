@@ -15,7 +15,6 @@ export function cellPrefix(kind: CellKind, id: Timestamp): SystemName {
   return `${kind}/${idText(id)}`
 }
 
-/** Upper bound of the names of this id. */
 export function cellEnd(kind: CellKind, id: Timestamp): SystemName {
   return cellPrefix(kind, id + 1)
 }
@@ -24,7 +23,6 @@ export function keyOfCell(kind: CellKind, name: SystemName): Buffer {
   return Buffer.from(name.slice(kind.length + 1 + ID_BYTES), 'latin1')
 }
 
-/** @returns undefined when the name is too short to have an id. */
 export function idOfCell(kind: CellKind, name: SystemName): Timestamp | undefined {
   return idIn(name, kind.length + 1)
 }

@@ -5,7 +5,6 @@ import type { Change, ExpiryChange, LoggedChange } from '../percolator/change.js
 import type { Timestamp } from '../timestamp.js'
 
 export interface ChangesRequest {
-  /** Exclusive. */
   readonly since: Timestamp
   /** Inclusive. Must not be above a timestamp that `resolve` has returned. */
   readonly upTo: Timestamp
@@ -16,7 +15,6 @@ export interface ChangesRequest {
 }
 
 export interface ExpiriesOptions {
-  /** Absent: all keys. */
   readonly isWanted?: ((key: Uint8Array) => boolean) | undefined
   /** Includes expiries below the safe point that no collection has removed yet. */
   readonly isLenient?: boolean | undefined
@@ -77,11 +75,6 @@ export interface ChangeLog {
 
 /** Calls must not throw. */
 export interface ChangeListener {
-  /**
-   * Changes are on disk. One call may bring changes of several transactions, and one transaction's changes may come in several
-   * calls, in any order. resolved_ts stays below them until this was called. Values that are not in memory are absent. The bytes
-   * may be views of a request, so a listener copies what it keeps.
-   */
   settled(changes: readonly LoggedChange[]): void
   /** The database was opened again after a failed write. Changes may have landed without a call of `settled`. */
   reloaded(): void
@@ -92,7 +85,6 @@ export interface ChangeListener {
  * `changed`. Calls must not throw.
  */
 export interface KeyWatcher extends ChangeListener {
-  /** The keys to look at now. */
   keys(): Iterable<Uint8Array>
   /** The key may have changed since the last call, or is looked at for the first time. */
   changed(key: Uint8Array): void

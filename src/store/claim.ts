@@ -4,7 +4,6 @@
  */
 export interface Claim {
   readonly written: readonly string[]
-  /** Read only. Other transactions may read them at the same time. */
   readonly read: readonly string[]
   /** Only one body with `isAlone` runs at a time. For serializable transactions that read ranges. */
   readonly isAlone: boolean

@@ -20,7 +20,6 @@ export interface ConsumerListener {
   reloaded(): void
 }
 
-/** Moves of consumers by transactions. A consumer is a system record, changed only under its latch. */
 export class ConsumerMoves {
   #listener: ConsumerListener | undefined
 

@@ -25,7 +25,6 @@ export interface HintedCells {
 
   /** Hinted cells, ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
   hinted(id: Timestamp, page: CellPage): Promise<FoundCell[]>
-  /** Ascending, as in `hinted`. */
   failures(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly failure: Failure }[]>
   /** Returns `cells[i]` for `keys[i]`. @param ts see `HintedCell.seen`. @throws KvError `storage_unavailable` */
   look(id: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<HintedCell[]>
@@ -41,7 +40,6 @@ export interface HintedCells {
    * @param hinted as read before the look at the cell, which was quiet then.
    */
   forget(id: Timestamp, hinted: FoundCell): Promise<void>
-  /** Hints at a cell without a change. */
   hint(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void>
   /** Replaces or removes the failure that was read. @returns false when another server was faster. */
   replaceFailure(
@@ -49,14 +47,11 @@ export interface HintedCells {
     cell: Pick<HintedCell, 'key' | 'failure'>,
     failure: Failure | undefined,
   ): Promise<boolean>
-  /** Removes notifications that an acknowledgement covers. */
   removeNotified(keys: readonly Uint8Array[]): Promise<void>
 
-  /** Hints at `key` once the timestamp is reached. */
   hintAt(id: Timestamp, key: Uint8Array, ts: Timestamp): Promise<void>
   /** Turns what `hintAt` left for timestamps up to `ts` into hints. @returns their number. */
   hintDue(id: Timestamp, ts: Timestamp): Promise<number>
 
-  /** Removes rows of observers that are not registered, in steps. @throws KvError `storage_unavailable` */
   sweep(pace?: Pace): Promise<void>
 }

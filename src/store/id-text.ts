@@ -15,7 +15,6 @@ export function idText(id: Timestamp): string {
   return lastText
 }
 
-/** Reads an `idText` at `at`. @returns undefined when too few characters are left. */
 export function idIn(name: string, at: number): Timestamp | undefined {
   const bytes = Buffer.from(name.slice(at, at + ID_BYTES), 'latin1')
   return bytes.length === ID_BYTES ? Number(bytes.readBigUInt64BE()) : undefined

@@ -4,7 +4,6 @@ import type { Timestamp } from '../timestamp.js'
 import type { Pace } from './pace.js'
 import type { SystemWrite } from './system-records.js'
 
-/** A page of the records of one observer, after this key. */
 export interface CellPage {
   readonly after: Uint8Array | undefined
   readonly limit: number
@@ -20,9 +19,7 @@ export interface MarkedCells {
   read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]>
   /** Ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
   entries(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly entry: Entry }[]>
-  /** As `entries`. */
   failures(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly failure: Failure }[]>
-  /** As `entries`. */
   acks(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly ack: Ack }[]>
 
   /**
@@ -63,11 +60,8 @@ export interface CellDecision<T> {
 export interface CellListener {
   /** Called in the turn that decides about an acknowledgement. */
   handedOut(key: Uint8Array): HandedOut
-  /** An entry was put, or replaced by a newer mark. */
   marked(key: Uint8Array, entry: Entry): void
-  /** A parked cell has this entry again, without its failure. */
   retried(key: Uint8Array, entry: Entry): void
-  /** A parked cell is clean. */
   skipped(key: Uint8Array): void
   /** A mark was too deep, or runs failed too often: the cell has this failure and no entry. */
   parkedNow(key: Uint8Array, failure: Failure): void
@@ -80,7 +74,6 @@ export interface CellListener {
 export interface HandedOut {
   /** The highest fence under which this process handed the cell out; 0: none that matters. */
   readonly fence: Timestamp
-  /** The cell has a failure record, or may have one. */
   readonly hasFailure: boolean
   /**
    * The entry on disk, while the claim under `fence` is in force. No run has committed since, because that would have ended the

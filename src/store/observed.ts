@@ -28,11 +28,9 @@ export interface CellEffect {
 export interface Ridden {
   readonly effects: readonly CellEffect[]
   readonly notified?: { readonly cells: readonly AskedNotification[]; readonly commitTs: Timestamp } | undefined
-  /** Depth of the transaction's marks. Default: 0. */
   readonly depth?: number | undefined
   /** Names of the acknowledged entries: the transaction's own writes do not mark these cells. */
   readonly acknowledged?: ReadonlySet<string> | undefined
-  /** In the state that the transaction leaves. */
   readonly consumers?: readonly Consumer[] | undefined
 }
 

@@ -3,7 +3,6 @@ import type { Timestamp } from '../timestamp.js'
 
 const VISITS_MAX = 1000
 
-/** The lowest start_ts of the first `VISITS_MAX` locks. @param locked the locks that have stood longest come first. */
 export function oldestStartTs(locked: Iterable<{ readonly lock?: Lock | undefined }>): Timestamp | undefined {
   let oldest: Timestamp | undefined
   let visits = 0

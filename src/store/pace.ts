@@ -2,6 +2,5 @@
 export interface Pace {
   /** Awaited after each step. @param workedMs duration of the step. */
   pause(workedMs: number): Promise<void>
-  /** Ends the collection after its present step. */
   readonly signal?: AbortSignal | undefined
 }

@@ -9,7 +9,6 @@ export interface Begun {
   readonly run: RestoreProgress
 }
 
-/** The steps of a restore that depend on the store. */
 export interface RestoreSteps<B extends Begun> {
   /**
    * Refuses all other calls from now on, if the store is empty, or holds a part of the same backup, after which the restore
@@ -18,7 +17,6 @@ export interface RestoreSteps<B extends Begun> {
    * @throws KvError `precondition_failed`
    */
   begin(source: RestoreSource, isAnew: boolean): Promise<B>
-  /** Stores pairs, and the progress with or after them. */
   put(pairs: readonly ValuedPair[], before: B, progress: RestoreProgress): Promise<B>
   /**
    * Admits other calls again. Raises the safe point above transactions that began on the empty store, so that they cannot go on.

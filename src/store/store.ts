@@ -34,7 +34,6 @@ export interface RestoreProgress extends RestoreSource {
   /** Every pair up to this key is stored; undefined when none is. */
   readonly lastKey: Uint8Array | undefined
   readonly pairs: number
-  /** Bytes of keys and values. */
   readonly bytes: number
 }
 
@@ -51,9 +50,7 @@ export interface Traits {
   readonly restore: boolean
   readonly compact: boolean
   readonly lockCount: boolean
-  /** A log of all commits, for the change feed, watches and consumers. */
   readonly changes: boolean
-  /** Garbage collection can remove old versions. */
   readonly collection: boolean
 }
 
@@ -88,7 +85,6 @@ export interface DiskSpace {
   readonly bytes: number
 }
 
-/** Present locks, including those of requests in flight. */
 export interface StandingLocks {
   readonly count: number
   /** The lowest start_ts among the locks that have stood longest. */
@@ -99,22 +95,16 @@ export interface StandingLocks {
 export interface StoreFigures {
   readonly meters: StoreMeters
   readonly oracle: OracleState
-  /** Requests in the queues of locks. */
   readonly waiting: number
-  /** Batches that wait for the disk, including those being written. */
   readonly writeQueue: { readonly batches: number; readonly bytes: number }
-  /** undefined without a version cache. */
   readonly cacheBytes: number | undefined
-  /** undefined for a store on this machine. */
   readonly tableCalls: TableCalls | undefined
 }
 
 export interface StoreFiles {
-  /** Per level; undefined while the engine cannot tell. */
   levels(): readonly { readonly level: number; readonly files: number; readonly bytes: number }[] | undefined
   /** Rewrites the files of a range without deleted and overwritten records. */
   compact(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
-  /** Approximate size of all files. */
   bytes(): Promise<number>
   /** Of the file system; undefined for files in memory. */
   space(): Promise<DiskSpace | undefined>
@@ -127,7 +117,6 @@ export interface Upkeep {
    * when they must. A call also makes the store try to open the engine again.
    */
   probe(): boolean
-  /** The reason while writes are refused. */
   readonly fault: string | undefined
   /** True for an error that only repeats a failure which the store has logged. */
   isTold(error: unknown): boolean
@@ -198,9 +187,7 @@ export interface Store extends PercolatorApi {
    */
   readTs(): Timestamp | Promise<Timestamp>
 
-  /** @param lease counts the locks of the answer. Absent when the server itself uses them. */
   scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
-  /** Transactions that wait for pessimistic locks, at most `limit` of the waits. */
   lockWaits(limit: number): readonly WaitForEntry[]
 
   /** Notifies the watcher of changes of its keys from this turn of the event loop on. @returns a function that ends it. */

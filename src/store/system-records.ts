@@ -6,7 +6,6 @@ export type SystemName = `${SystemKind}/${string}`
 
 export interface SystemWrite {
   readonly name: SystemName
-  /** undefined removes the record. */
   readonly value: Uint8Array | undefined
 }
 
@@ -60,12 +59,7 @@ export interface SystemRecords {
     beside?: readonly SystemWrite[],
   ): Promise<boolean>
 
-  /** Returns `values[i]` for `names[i]`. */
   many(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>
 
-  /**
-   * The records of `list` in pages, however many.
-   * @param after returns only names above it.
-   */
   pages(prefix: SystemName, after?: SystemName): AsyncIterable<readonly (readonly [SystemName, Uint8Array])[]>
 }

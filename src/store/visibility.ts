@@ -2,7 +2,6 @@ import { hasExpired, isVisible, type WriteRecord } from '../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
 export interface VisibilitySource {
-  /** The newest timestamp that is not in the future. */
   readonly oracle: { clock(): Timestamp }
   observe(ts: Timestamp): undefined | Promise<void>
 }

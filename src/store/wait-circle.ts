@@ -35,7 +35,6 @@ export function waitCircle(
   return undefined
 }
 
-/** Refuses the last wait of a circle found by `waitCircle`. */
 export function deadlock(circle: readonly WaitForEntry[]): KvError<'deadlock'> {
   const { txn, waitForTxn, key } = circle.at(-1) as WaitForEntry
   return new KvError(

@@ -2,7 +2,6 @@ import type { CommitOptions } from '../coordinator/committer.js'
 import { COMMIT_OPTIONS_DEFAULT } from '../coordinator/coordinator.js'
 import type { Traits } from '../store/store.js'
 
-/** Options for transactions that run in the store's process. Heartbeats never stop: `ttl_ms` ends idle transactions. */
 export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }: Traits): CommitOptions {
   const { batchBytes, asyncCommitKeysMax, triesMax } = COMMIT_OPTIONS_DEFAULT
   return {

@@ -2,7 +2,6 @@ import { isKvError, KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** Rewords a failed check as a failed condition of the request; returns all other errors unchanged. */
 export function conditionalWriteError(key: Uint8Array, error: unknown): unknown {
   if (!isKvError(error, 'precondition_failed')) return error
   const { commitTs = 0, failedChecks = [] } = error.fields

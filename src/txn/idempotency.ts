@@ -11,7 +11,6 @@ export interface Idempotency {
   readonly caller?: string | undefined
   /** False for a read-only caller, for whom no outcome is stored. */
   readonly mayWrite: boolean
-  /** Hash of the whole request. */
   readonly fingerprint: Uint8Array
 }
 

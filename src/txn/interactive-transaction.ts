@@ -7,7 +7,6 @@ import type { Timestamp } from '../timestamp.js'
 export interface BeginOptions {
   readonly mode: 'optimistic' | 'pessimistic'
   readonly isolation: 'snapshot' | 'serializable'
-  /** Milliseconds without a request after which the transaction is rolled back. */
   readonly ttlMs: number
   /** Only this caller may use the transaction. undefined: every caller that knows its id may. */
   readonly owner?: string | undefined
@@ -20,7 +19,6 @@ export interface TxnState {
   /** `undetermined`: the storage failed during the commit. Committing again finds out the outcome. */
   readonly state: 'open' | 'committing' | 'undetermined' | 'committed' | 'rolled_back'
   readonly writes: number
-  /** 0 after the end of the transaction. */
   readonly expiresInMs: number
 }
 

@@ -28,7 +28,6 @@ export interface TxnKeyRequest extends Waiting {
 }
 
 export interface TxnWriteRequest extends TxnKeyRequest {
-  /** Conditions on the version of the key that the transaction sees. */
   readonly checks?: readonly Check[] | undefined
 }
 

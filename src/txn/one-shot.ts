@@ -5,11 +5,9 @@ import type { Check } from './check.js'
 import type { Idempotency } from './idempotency.js'
 import type { Op, OpResult } from './op.js'
 
-/** A transaction that comes complete in one request. */
 export interface OneShot {
   readonly checks: readonly Check[]
   readonly ops: readonly Op[]
-  /** Further tries after a write conflict. */
   readonly maxRetries: number
   readonly lockWaitMs: number
   readonly isolation?: 'snapshot' | 'serializable' | undefined
@@ -22,7 +20,6 @@ export interface OneShot {
   readonly handover?: Handover | undefined
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
   readonly idempotency?: Idempotency | undefined
-  /** undefined when the server does not distinguish callers. */
   readonly caller?: string | undefined
 }
 

@@ -31,7 +31,6 @@ const EXPIRES_SOON = timestampFromMs(1000)
 
 const NOTHING_READ: Found = new Map()
 
-/** Runs one-shot transactions in one turn of the event loop, up to the answer from the disk. */
 export class OneTurn {
   readonly #store: Store
   readonly #outcomes: Outcomes

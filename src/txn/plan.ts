@@ -10,7 +10,6 @@ import { riderClaims } from './riders.js'
 export interface OneShotKeys {
   /** Includes what the riders change, as in `Claim`. */
   readonly written: ReadonlySet<string>
-  /** Keys of checks and of ops that read. Without the keys of scanned ranges. */
   readonly read: ReadonlyMap<string, Uint8Array>
   /** More keys are written than `written` says, because only their range is known. */
   readonly deletesRange: boolean

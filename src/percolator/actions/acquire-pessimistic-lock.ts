@@ -12,7 +12,6 @@ import { isData, isVisible, type WriteRecord } from '../write.js'
 export interface AcquiredKey {
   /** Newest Put that a locking read sees; undefined when the key is absent. */
   readonly version: WriteRecord | undefined
-  /** False only with `lockOnlyIfExists`, for an absent key. */
   readonly isLocked: boolean
   /** `force_lock`: timestamp of the lock, above the requested `forUpdateTs`; `version` is read there too. */
   readonly lockedWithConflictTs?: Timestamp

@@ -6,14 +6,12 @@ import { isData, isVisible, type WriteRecord } from '../write.js'
 export interface GcPart {
   /** Newest Put or Delete at or below the safe point in the earlier parts, if any. */
   readonly base: WriteRecord | undefined
-  /** No older record follows. */
   readonly isLast: boolean
 }
 
 export interface GcAnswer {
   readonly mutations: Mutation[]
   readonly removed: number
-  /** The write records that the mutations remove. */
   readonly garbage: readonly WriteRecord[]
   /** `base` of the next part. */
   readonly base: WriteRecord | undefined

@@ -4,7 +4,6 @@ import { lockInfo } from '../lock-info.js'
 import type { RowView } from '../row.js'
 import type { WriteRecord } from '../write.js'
 
-/** @param row the whole history. */
 export function mvccGet(row: RowView, values: readonly { startTs: Timestamp; value: Uint8Array }[]): MvccInfo {
   return {
     lock: row.lock === undefined ? null : lockInfo(row.key, row.lock),

@@ -27,7 +27,6 @@ import {
 import { attachedFence, isData, isVisible, type WriteRecord } from '../write.js'
 
 export interface PrewriteContext {
-  /** Highest timestamp of any read. A calculated commit timestamp is above it. */
   readonly maxTs: Timestamp
   /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number

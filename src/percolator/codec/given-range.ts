@@ -1,12 +1,10 @@
 import type { GivenRange } from '../given-range.js'
 import { asOptionalBytes } from './record.js'
 
-/** `[prefix, start, end]`, as records store a range. */
 export function rangeFields({ prefix, start, end }: GivenRange): readonly (Uint8Array | null)[] {
   return [prefix ?? null, start ?? null, end ?? null]
 }
 
-/** @param record name of the record in errors. @throws CorruptRecord */
 export function rangeIn([prefix, start, end]: readonly unknown[], record: string): GivenRange {
   const before = asOptionalBytes(prefix, record)
   if (before !== undefined) return { prefix: before }

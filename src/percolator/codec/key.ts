@@ -23,7 +23,6 @@ export class CorruptRecord extends Error {
   }
 }
 
-/** Length in bytes of the encoding of a key of `keyBytes` bytes. */
 export function encodedKeyBytes(keyBytes: number): number {
   return (Math.floor(keyBytes / GROUP) + 1) * (GROUP + 1)
 }
@@ -57,7 +56,6 @@ function encodeInto(prefix: number, key: Uint8Array, tail: number): Buffer {
   return out
 }
 
-/** `prefix + enc(key)`. */
 export function encodeKey(prefix: number, key: Uint8Array): Buffer {
   return encodeInto(prefix, key, 0)
 }
@@ -108,7 +106,6 @@ export function decodeKey(encoded: Uint8Array): Buffer {
   return key
 }
 
-/** True for the encoding of a reserved key. */
 export function isOfServer(encoded: Uint8Array): boolean {
   return encoded[1 + GROUP] === RESERVED
 }

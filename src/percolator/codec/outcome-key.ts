@@ -1,7 +1,6 @@
 import { afterPrefix } from '../../bytes/key-range.js'
 import { reservedKey } from './reserved-key.js'
 
-/** Prefix of the rows that hold outcomes of Idempotency-Keys. */
 export const OUTCOMES: Uint8Array = reservedKey(Buffer.from('outcome/'))
 
 const END = afterPrefix(OUTCOMES) as Uint8Array

@@ -9,7 +9,6 @@ export function writeTs(out: Buffer, ts: Timestamp, at: number): void {
   out.writeUInt32BE(ts % 2 ** 32, at + 4)
 }
 
-/** @param record names the record in errors. @throws CorruptRecord */
 export function readTs(bytes: Buffer, at: number, record: string): Timestamp {
   if (bytes.length < at + TS_BYTES) throw new CorruptRecord(`a ${record} record is cut short`)
   const ts = bytes.readUInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)

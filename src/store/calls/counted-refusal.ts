@@ -1,7 +1,6 @@
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 
-/** Counts the refusal of a prewrite, commit or pessimistic lock. @returns the error. */
 export function countedRefusal(meters: StoreMeters, error: unknown): unknown {
   if (error instanceof KvError)
     meters.refused(error.code, isKvError(error, 'write_conflict') ? error.fields.reason : undefined)

@@ -20,7 +20,6 @@ export type Locking =
 
 type KeyAcquired = AcquiredKey & { readonly key: Uint8Array }
 
-/** Histories of depth `data` are read for this timestamp. */
 export function lockingDepthTs({ startTs, forUpdateTs }: AcquirePessimisticLockRequest): number {
   return Math.min(startTs, forUpdateTs)
 }

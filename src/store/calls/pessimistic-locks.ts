@@ -14,9 +14,7 @@ import type { RowAccess } from './row-access.js'
 export interface LockingRows extends Pick<RowAccess, 'observeRead' | 'meters'> {
   readonly waits: LockWaits
   readonly lockCount: number
-  /** start_ts of the present lock. */
   holderOf(key: Uint8Array): Timestamp | undefined
-  /** Milliseconds until the TTL of the present lock ends; infinite without a lock. */
   lockLeftMs(key: Uint8Array): number
   /** True while a batch in flight adds, changes or removes the lock. */
   isLockPending(key: Uint8Array): boolean

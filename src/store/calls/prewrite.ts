@@ -17,7 +17,6 @@ export interface PrewriteSources {
 }
 
 export interface PrewriteRiders extends Preparation {
-  /** Further latches, as in `Change`. */
   readonly latches: readonly string[]
   /**
    * Not called for the repeat of a committed transaction, whose observers may be gone.
@@ -38,10 +37,6 @@ export type RidersDecision =
   /** A transaction of riders alone that has committed before. */
   { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
 
-/**
- * The change that prewrites the keys of a request, or commits them at once (1PC).
- * @param isExclusive see `Change`.
- */
 export function prewriteChange(
   sources: PrewriteSources,
   request: PrewriteRequest,

@@ -11,7 +11,6 @@ export type ReachGuard = (mutations: readonly Mutation[], found: readonly RowVie
 
 export interface ReachSource {
   lockOf(key: Uint8Array): Lock | undefined
-  /** Depth `txn`. */
   historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]>
 }
 

@@ -6,7 +6,6 @@ import type { DepthOf, RowAccess } from './row-access.js'
 /** Locks per update, when the request names no keys. */
 const LOCKS_AT_A_TIME = 256
 
-/** Ends the locks of decided transactions, on the keys of the request or on all keys. */
 export async function resolveLock(rows: RowAccess, request: ResolveLockRequest): Promise<ResolveLockAnswer> {
   const { txns, keys } = request
   if (keys !== undefined) {

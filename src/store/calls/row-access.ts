@@ -29,13 +29,10 @@ export interface RowAccess {
   readonly passedTs: Timestamp
   /** Upper bound of all timestamps handed out or observed. */
   readonly lastTs: Timestamp
-  /** Values up to this many bytes are stored in the lock and the write record. */
   readonly shortValueBytesMax: number
   readonly meters: StoreMeters
 
-  /** The newest timestamp that is not in the future: the clock's, or a newer one handed out ahead of it. */
   clock(): Timestamp
-  /** The newest timestamp by the clock alone, for ages. */
   now(): Timestamp
   /** Milliseconds by which the clock has jumped since `ts` was handed out. They are added to the TTLs of requests. */
   jumpedSince(ts: Timestamp): number
@@ -56,11 +53,9 @@ export interface RowAccess {
   update<T>(change: Change<T>): Promise<T>
   /** Needs the latch of the key. @param depth default `txn`. */
   historyOf(key: Uint8Array, startTs: Timestamp, depth?: HistoryDepth): Promise<readonly WriteRecord[]>
-  /** Locked keys per transaction, by start_ts. Leaves out transactions without locks. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>>
 }
 
-/** Depth of history that the decision needs for `keys[index]`, given its lock. */
 export type DepthOf = (index: number, lock: Lock | undefined) => HistoryDepth
 
 export interface Change<T> {
@@ -82,7 +77,6 @@ export interface Change<T> {
   readonly decide: (rows: readonly RowView[], isRepeat?: boolean) => Decision<T>
   /** Further latches, as in `Claim`: keys whose cells change, and system records. No duplicates, none of `keys`. */
   readonly latches?: readonly string[] | undefined
-  /** Reads under the latches what `decide` needs besides the rows. */
   readonly preparation?: Preparation | undefined
   /**
    * Depth of the notifications that commits of this change make: see `Entry`. If they are made when the commit is decided,
@@ -91,7 +85,6 @@ export interface Change<T> {
   readonly markDepth?: number | undefined
   readonly reaches?: Reaches | undefined
   readonly stages?: Stages | undefined
-  /** The caller runs inside `exclusive` and holds the latches of the keys already. */
   readonly isExclusive?: boolean
 }
 

@@ -56,10 +56,8 @@ import { putMark, readMark } from './rows/saved-mark.js'
 import { scanLock } from './rows/scan-lock.js'
 import { SystemKeyspace } from './rows/system-keyspace.js'
 
-/** Options of any engine, wherever it keeps its records. */
 export interface EngineStoreOptions {
   readonly cacheBytesMax?: number | undefined
-  /** Default: a budget of its own with the default limits. */
   readonly answers?: AnswerBudget | undefined
   /** Limit on all locks, at which pessimistic locks are refused. */
   readonly locksMax?: number | undefined
@@ -81,7 +79,6 @@ export interface LevelDbStoreOptions extends EngineStoreOptions {
   /** `sync`: answers wait for the fsync of their write. `async`: a crash of the machine can lose the last writes. */
   readonly durability: 'sync' | 'async'
   readonly tuning?: LevelTuning
-  /** For tests with failing engines. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Called before a directory of an older format is converted, which cannot be undone. */
   readonly onConvert?: (from: number, to: number) => void
@@ -94,13 +91,11 @@ export interface LevelDbStoreOptions extends EngineStoreOptions {
 
 export interface OpenedDatabase {
   readonly isNew: boolean
-  /** Size of the logs, which LevelDB replays at each start. */
   readonly replayedBytes: number
   readonly locks: number
   readonly durationMs: number
 }
 
-/** @throws DataDirectoryError */
 export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<CompleteStore> {
   const { directory, durability, openEngine, tuning, scrubFirstMs } = options
   const beganAtMs = performance.now()

@@ -67,14 +67,11 @@ export interface TableStoreOptions {
   readonly oracle: TableOracle
   readonly clock: Clock
   readonly answers: AnswerBudget
-  /** Equal in all processes on the table. */
   readonly cursorSecret: Uint8Array
   /** For rows that are guessed rather than read. */
   readonly cacheBytesMax: number
-  /** Default: for one process alone. */
   readonly waits?: WaitReports | undefined
   readonly settledMs?: number | undefined
-  /** Default: a gate that reads the row on demand. */
   readonly restores?: RestoreWatch | undefined
   /** Equal in all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
   readonly registeringMs?: number | undefined

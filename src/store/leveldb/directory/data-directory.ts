@@ -15,7 +15,6 @@ import { moveSystemRecords } from './move-system-records.js'
 import { buildNewest } from './newest-records.js'
 import { sealRecords } from './seal-records.js'
 
-/** Format that this version writes. A higher one is refused. */
 export const FORMAT_VERSION = 7
 
 /** The first format with a log of changes. */
@@ -124,7 +123,6 @@ export async function readFormat(engine: Engine): Promise<number> {
   return version
 }
 
-/** Secret that signs scan cursors, made once per database. */
 export async function cursorSecretOf(engine: Engine): Promise<Uint8Array> {
   const stored = await engine.get(META_CURSOR_SECRET)
   if (stored !== undefined) return stored

@@ -2,7 +2,6 @@ import { type FileHandle, open } from 'node:fs/promises'
 import { createServer, type Server } from 'node:net'
 import { DataDirectoryError } from '../data-directory-error.js'
 
-/** Keeps other processes out of a directory until it is released or the process ends. */
 export interface DirectoryHold {
   release(): Promise<void>
 }

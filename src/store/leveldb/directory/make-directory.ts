@@ -23,7 +23,6 @@ export async function makeDirectory(directory: string): Promise<MadeDirectories>
   }
 }
 
-/** Removes the directories that a failed start made, unless another process uses them by now. */
 export async function unmakeDirectory(directory: string, made: MadeDirectories): Promise<void> {
   if (made.length > 0) await removeUnused(directory, made).catch(() => {})
 }

@@ -153,7 +153,6 @@ export class OwnFiles {
   }
 }
 
-/** Acknowledges nothing once the files are gone. */
 export function ownedEngine(engine: Engine, files: OwnFiles): Engine {
   return {
     ...engine,

@@ -6,7 +6,6 @@ import type { Engine, EngineOp, EngineReader } from './engine.js'
 
 const SEAL_BYTES = 4
 
-/** Appends the CRC-32C of key and value to the value. */
 export function seal(key: Buffer, value: Buffer): Buffer {
   const sealed = Buffer.allocUnsafe(value.length + SEAL_BYTES)
   sealed.set(value)

@@ -6,7 +6,6 @@ export interface EngineRange {
   readonly gte: Buffer
   readonly lt: Buffer
   readonly reverse?: boolean
-  /** False reads keys only. Default: true. */
   readonly values?: boolean
 }
 
@@ -26,7 +25,6 @@ export interface EngineReader {
 export interface TableLevel {
   readonly level: number
   readonly files: number
-  /** Rounded down to MiB. */
   readonly bytes: number
 }
 
@@ -40,7 +38,6 @@ export interface Engine extends EngineReader {
   compactRange(start: Buffer, end: Buffer): Promise<void>
   /** Approximate bytes on disk, without records that are only in memory and the log. */
   approximateSize(start: Buffer, end: Buffer): Promise<number>
-  /** Non-empty levels. Absent: the engine has no levels. */
   levels?(): readonly TableLevel[]
   /** Rejects when the disk has no room for `reopen`, which would fail and leave the database closed. */
   requireRoom(): Promise<void>

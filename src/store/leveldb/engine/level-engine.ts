@@ -13,9 +13,7 @@ type LevelSnapshot = ReturnType<Level['snapshot']>
 
 /** Files written with any tuning can be read with any other, because each block says whether it is compressed. */
 export interface LevelTuning {
-  /** LevelDB's cache of uncompressed blocks. Default: 8 MiB. */
   readonly blockCacheBytes?: number | undefined
-  /** Applies to blocks written from now on. Default: snappy. */
   readonly compression?: 'snappy' | 'none' | undefined
 }
 

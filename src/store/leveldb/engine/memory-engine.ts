@@ -10,7 +10,6 @@ const NO_VALUE = Buffer.alloc(0)
 
 type Records = PersistentMap<string | Buffer>
 
-/** An engine without files. No call fails. */
 export class MemoryEngine implements Engine {
   #records: Records = new PersistentMap()
   /** The last batch. */

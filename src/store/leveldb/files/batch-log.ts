@@ -12,7 +12,6 @@ export interface BatchLog extends LogContents {
    * it.
    */
   readonly fault: string | undefined
-  /** Bounds for the first batch of the following log. */
   readonly next: NextSequence
 }
 

@@ -1,4 +1,3 @@
-/** LevelDB's tables and MANIFEST add a tag of sequence number and type (value or deletion) to each key. */
 export const TAG_BYTES = 8
 
 export function userKey(internalKey: Buffer): Buffer {

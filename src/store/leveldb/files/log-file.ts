@@ -13,7 +13,6 @@ interface LogRecord {
 }
 
 export interface LogContents {
-  /** Records before the first bad one. */
   readonly records: readonly LogRecord[]
   /** End of `records`; the file's length when nothing follows. */
   readonly soundEnd: number

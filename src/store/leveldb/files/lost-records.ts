@@ -4,7 +4,6 @@ export interface StoredRange {
   readonly lte?: Buffer | undefined
 }
 
-/** Records lost with a damaged part of a file, both values and deletions. */
 export type LostRecords =
   /** In a table: any record between two keys. */
   | { readonly kind: 'range'; readonly file: string; readonly range: StoredRange }

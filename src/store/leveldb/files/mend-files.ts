@@ -12,14 +12,11 @@ import { batchKeys } from './write-batch.js'
 const TEMPORARY = '.mended'
 
 export interface MendOptions {
-  /** Keeps also the log's records behind a bad one. */
   readonly keepsLater: boolean
-  /** Awaited before the file is changed. */
   readonly onLost: (lost: readonly LostRecords[]) => Promise<void>
 }
 
 export interface MendedFiles {
-  /** LevelDB has to make its MANIFEST again from the files. */
   readonly needsRebuild: boolean
 }
 

@@ -25,7 +25,6 @@ async function faultsOf(directory: string, tableBytesMax: number): Promise<strin
   }
 }
 
-/** One line with the first fault, the number of faults, and the remedy. */
 export function damagedDirectory(directory: string, faults: readonly string[]): DataDirectoryError {
   const more = faults.length > 1 ? `, and ${faults.length - 1} more` : ''
   const todo = 'run perkv check and perkv repair, or restore a back-up'

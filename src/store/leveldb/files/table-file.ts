@@ -71,7 +71,6 @@ export function tableHas(file: Buffer, key: Buffer): boolean | undefined {
 }
 
 export interface MendedTable {
-  /** undefined when no block can be saved. */
   readonly bytes: Buffer | undefined
   readonly lost: readonly StoredRange[]
 }

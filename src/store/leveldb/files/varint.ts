@@ -1,4 +1,3 @@
-/** Reads LevelDB's integers and slices. @throws RangeError past the end and for malformed ones. */
 export class ByteReader {
   constructor(
     readonly bytes: Buffer,

@@ -9,7 +9,6 @@ import { type LiveFiles, liveFiles } from './version-edit.js'
 export interface FileFault {
   readonly file: string
   readonly kind: 'missing' | 'table' | 'log' | 'manifest' | 'repair'
-  /** One line for people, with the file's name. */
   readonly message: string
 }
 
@@ -88,7 +87,6 @@ async function verifyLogs(directory: string, files: readonly string[], lastSeque
   return []
 }
 
-/** Reports at most one fault. */
 export async function verifyTable(directory: string, file: string): Promise<FileFault[]> {
   const blocks = tableFaults(await readFile(join(directory, file)))
   const [first] = blocks
@@ -100,7 +98,6 @@ export async function verifyTable(directory: string, file: string): Promise<File
 
 export interface Manifest extends LiveFiles {
   readonly file: string
-  /** Offset of a torn record at the end of the file. */
   readonly tornAt: number | undefined
 }
 

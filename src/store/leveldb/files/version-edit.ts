@@ -3,15 +3,12 @@ import { ByteReader } from './varint.js'
 
 export interface LiveTable {
   readonly size: number
-  /** User keys, as PerKV stores them. */
   readonly smallest: Buffer
   readonly largest: Buffer
 }
 
 export interface LiveFiles {
-  /** Name of the order of keys. */
   readonly comparator?: string | undefined
-  /** By number. */
   readonly tables: ReadonlyMap<number, LiveTable>
   readonly removed: ReadonlySet<number>
   /** Logs from this number on are live, besides `previousLog`; 0: all logs. */

@@ -50,7 +50,6 @@ export async function checkDirectory(directory: string, options: CheckDirectoryO
   }
 }
 
-/** @throws DataDirectoryError when there is no database, or it is open. */
 export async function verifiedFiles(
   directory: string,
   onProgress: CheckDirectoryOptions['onProgress'],
@@ -70,7 +69,6 @@ export async function verifiedFiles(
   return files
 }
 
-/** Reports the number of checked keys every 10 000 keys. */
 export function progressOf(onProgress: CheckDirectoryOptions['onProgress']): (keys: number) => void {
   return (keys) => {
     if (keys % 10_000 === 0) onProgress?.(`${keys.toLocaleString('en')} keys`)

@@ -13,11 +13,9 @@ import { recordName } from '../records/record-name.js'
 export interface KeyRecords {
   readonly key: Uint8Array
   readonly lock: Lock | undefined
-  /** Newest first. */
   readonly writes: readonly WriteRecord[]
   /** start_ts of each value in CF_DEFAULT. */
   readonly valuesAt: readonly Timestamp[]
-  /** Encoded record in CF_NEWEST. */
   readonly newest: Buffer | undefined
   readonly aheadAt: readonly Timestamp[]
   /** Records that fail their checksums or do not decode, which the other fields leave out. */
@@ -25,7 +23,6 @@ export interface KeyRecords {
 }
 
 export interface DamagedRecord {
-  /** Key of the record in the engine. */
   readonly stored: Buffer
   readonly why: string
 }
@@ -59,10 +56,8 @@ type FindingKind =
 /** A contradiction in the records, and the operations that mend it. */
 export interface Finding {
   readonly kind: FindingKind
-  /** The user's key, if the finding is about one. */
   readonly key?: Uint8Array
   readonly ts?: Timestamp
-  /** One line for people, with the key. */
   readonly message: string
   /** A client's data can no longer be read. */
   readonly isLoss: boolean

@@ -56,7 +56,6 @@ export async function checkLog(
   return check.counted
 }
 
-/** The delete_ranges in the log. @param engine without seals. */
 export async function* removalsIn(engine: Engine): AsyncGenerator<RangeChange, void> {
   for await (const page of pagesOf(engine, LOG, LOG_RECORDS_AT_A_TIME))
     for (const [stored, sealed] of page)

@@ -66,7 +66,6 @@ interface Counted {
 
 export interface CheckedRecords {
   readonly families: Readonly<Record<FamilyName, Counted>>
-  /** Records per kind; kinds without records are absent. */
   readonly system: Readonly<Partial<Record<SystemKind, number>>>
   /** Number of keys of users with records of any kind but `ahead`. */
   readonly keys: number
@@ -74,7 +73,6 @@ export interface CheckedRecords {
 }
 
 export interface CheckOptions {
-  /** Awaited. */
   readonly onFinding: (finding: Finding) => Promise<void> | void
   readonly onProgress?: (keys: number) => void
   /** Ranges in which damaged files lost records before this check. */
@@ -82,7 +80,6 @@ export interface CheckOptions {
   /** False: leaves out the log of changes and the expiries, which are checked after the records of keys are mended. */
   readonly hasDerived?: boolean
   readonly onKey?: (records: KeyRecords) => void
-  /** Unix milliseconds. */
   readonly now?: () => number
 }
 

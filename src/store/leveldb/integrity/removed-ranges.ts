@@ -2,7 +2,6 @@ import { keyText } from '../../../bytes/key-text.js'
 import type { KeyChange, RangeChange } from '../../../percolator/change.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** The last delete_range that removed each key. */
 export class RemovedRanges {
   /** Ascending. `#ts[i]` applies to the keys from `#starts[i]` to the next start; -1: none. */
   readonly #starts: readonly string[]

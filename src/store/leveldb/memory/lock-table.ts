@@ -20,7 +20,6 @@ export interface LockEntry extends Ranked {
    * or may not be on disk.
    */
   pending: Promise<void> | undefined
-  /** `pending` has rejected. */
   isInDoubt?: boolean | undefined
 }
 

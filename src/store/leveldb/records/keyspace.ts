@@ -38,7 +38,6 @@ export const nameOfMeta = (stored: Buffer): string => stored.subarray(1).toStrin
 
 /** Its presence says that the key has a write record at `ts`, which was in the future when it was written. */
 export const aheadKey = (key: Uint8Array, ts: Timestamp): Buffer => encodeKeyAt(AHEAD, key, ts)
-/** Newest first. */
 export const aheadRange = (key: Uint8Array) => ({ gte: encodeKey(AHEAD, key), lt: encodeKeyEnd(AHEAD, key) })
 export const AHEAD_RANGE = { gte: Buffer.of(AHEAD), lt: Buffer.of(AHEAD + 1) }
 
@@ -54,7 +53,6 @@ export function logKey({ commitTs, startTs, key }: Pick<Change, 'commitTs' | 'st
   return out
 }
 
-/** Lower bound of the records whose first change is at or above `commitTs`. */
 export function logBound(commitTs: Timestamp): Buffer {
   const out = Buffer.allocUnsafe(9)
   out[0] = CF_LOG
@@ -62,7 +60,6 @@ export function logBound(commitTs: Timestamp): Buffer {
   return out
 }
 
-/** @returns commit_ts of the first change. @throws CorruptRecord */
 export function firstCommitTs(stored: Buffer): Timestamp {
   if (stored.length <= LOG_HEAD_BYTES) throw new CorruptRecord('the key of a change record is cut short')
   return readTs(stored, 1, 'change')
@@ -79,7 +76,6 @@ export function expiryKey(expiryTs: Timestamp, key: Uint8Array, commitTs: Timest
   return out
 }
 
-/** Lower bound of the entries that expire at `expiryTs` or later. */
 export function expiryBound(expiryTs: Timestamp): Buffer {
   const out = Buffer.allocUnsafe(EXPIRY_HEAD_BYTES)
   out[0] = CF_EXPIRY
@@ -89,7 +85,6 @@ export function expiryBound(expiryTs: Timestamp): Buffer {
 
 export const EXPIRY_RANGE = { gte: Buffer.of(CF_EXPIRY), lt: Buffer.of(CF_EXPIRY + 1) }
 
-/** @throws CorruptRecord */
 export function decodeExpiryKey(stored: Buffer): ExpiryEntry {
   if (stored.length <= EXPIRY_HEAD_BYTES) throw new CorruptRecord('the key of an expiry entry is cut short')
   const version = stored.subarray(EXPIRY_HEAD_BYTES - 1) // The byte before the key takes the place of the column family's.
@@ -116,7 +111,6 @@ export function versionRange(cf: ColumnFamily, key: Uint8Array): { gte: Buffer; 
 
 const NO_KEY = new Uint8Array()
 
-/** Every version of every user key in `[start, end)`. */
 export function keyRange(cf: ColumnFamily, start: Uint8Array = NO_KEY, end?: Uint8Array): { gte: Buffer; lt: Buffer } {
   return { gte: encodeBound(cf, start), lt: end === undefined ? Buffer.of(cf + 1) : encodeBound(cf, end) }
 }
@@ -126,7 +120,6 @@ export function familyRange(cf: ColumnFamily): { gte: Buffer; lt: Buffer } {
   return { gte: Buffer.of(cf), lt: Buffer.of(cf + 1) }
 }
 
-/** Every version of the reserved keys in `[start, end)`. Both bounds are reserved keys. */
 export function reservedRange(cf: ColumnFamily, start: Uint8Array, end: Uint8Array): { gte: Buffer; lt: Buffer } {
   return { gte: encodeKey(cf, start), lt: encodeKey(cf, end) }
 }
@@ -141,6 +134,5 @@ export const META_LOG_READ = metaKey('log/read')
 export const META_RESTORE = metaKey('restore')
 export const META_CURSOR_SECRET = metaKey('cursor/secret')
 
-/** A delete_range that has begun, by its commit_ts. */
 export const rangeDeletionKey = (ts: Timestamp): Buffer => metaKey(`delete_range/${ts}`)
 export const RANGE_DELETIONS = { gte: metaKey('delete_range/'), lt: metaKey('delete_range0') }

@@ -3,7 +3,6 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** Layout: commit_ts as 8 bytes big endian, then the write record as in CF_WRITE. */
 export function encodeNewest(commitTs: Timestamp, encodedWrite: Buffer): Buffer {
   const out = Buffer.allocUnsafe(TS_BYTES + encodedWrite.length)
   writeTs(out, commitTs, 0)
@@ -11,12 +10,10 @@ export function encodeNewest(commitTs: Timestamp, encodedWrite: Buffer): Buffer 
   return out
 }
 
-/** @throws CorruptRecord */
 export function decodeNewest(bytes: Buffer): WriteRecord {
   return decodeWrite(bytes.subarray(TS_BYTES), decodeNewestTs(bytes))
 }
 
-/** @throws CorruptRecord */
 export function decodeNewestTs(bytes: Buffer): Timestamp {
   return readTs(bytes, 0, 'newest')
 }

@@ -66,7 +66,6 @@ interface SystemKindRules {
   readonly timestampsIn: (value: Uint8Array) => readonly Timestamp[]
 }
 
-/** @returns undefined for a kind of a later version. */
 export function kindOf(name: SystemName): SystemKind | undefined {
   const kind = name.slice(0, name.indexOf('/'))
   return Object.hasOwn(SYSTEM_KINDS, kind) ? (kind as SystemKind) : undefined
@@ -83,7 +82,6 @@ export function requireSound(kind: SystemKind, name: SystemName, value: Uint8Arr
   SYSTEM_KINDS[kind].timestampsIn(value)
 }
 
-/** Reads the first field of a registration, or of the progress of a backfill. @throws CorruptRecord */
 export function observerIdIn(value: Uint8Array): Timestamp {
   return asInteger(unpackRecord(value, 'observer', 3)[0], 'observer')
 }

@@ -25,7 +25,6 @@ import { REMEDIES, type RegisteredObservers } from './registered-observers.js'
 export interface Loss {
   readonly message: string
   readonly of: 'key' | 'past' | 'versions' | 'locks' | 'log' | 'system' | 'meta' | 'anything'
-  /** Set for losses of one key. */
   readonly key?: Uint8Array
   /** For other losses: range of stored keys. Absent: any key. */
   readonly range?: StoredRange
@@ -92,7 +91,6 @@ const PLACES_OF_FORMAT_3: Readonly<Partial<Record<SystemKind, EngineRange>>> = {
 
 const DELETE_RANGE_REMEDY = ': a copy that a feed keeps may hold keys that are gone'
 
-/** For a record of changes that cannot be used. */
 export function lossOfLog(stored: Buffer, message: string): Loss {
   return {
     message: `${message}: any delete_range in it${DELETE_RANGE_REMEDY}`,
@@ -103,7 +101,6 @@ export function lossOfLog(stored: Buffer, message: string): Loss {
 
 export const lossOfKey = (key: Uint8Array, message: string): Loss => ({ message, of: 'key', key })
 
-/** For a system record that cannot be used and is removed. */
 export function lossOfSystem(stored: Buffer, message: string, observers: RegisteredObservers): Loss {
   return { message: `${message}${consequenceOf(stored, observers)}`, of: 'system', range: { gte: stored, lte: stored } }
 }

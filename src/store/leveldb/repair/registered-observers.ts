@@ -16,7 +16,6 @@ interface Whose {
   readonly remedies: Readonly<Record<CellKind, string>>
 }
 
-/** Observers whose records can be read, to tell whose cells are lost. */
 export class RegisteredObservers {
   readonly #names: ReadonlyMap<Timestamp, string>
   readonly #areAllKnown: boolean
@@ -43,14 +42,12 @@ export class RegisteredObservers {
   }
 }
 
-/** Consequences of losing a cell's record, which no other record can replace. */
 export const REMEDIES: Readonly<Record<CellKind, string>> = {
   notify: ': changes may never be run, until a backfill runs all keys, and others may be run again',
   ack: ': what was run may be run again',
   failure: ': parked keys may never be run, until a backfill runs all keys',
 }
 
-/** @param engine without seals. */
 export async function registeredObservers(engine: Engine, areAllKnown: boolean): Promise<RegisteredObservers> {
   const names = new Map<Timestamp, string>()
   let areRead = areAllKnown

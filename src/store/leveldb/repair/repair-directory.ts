@@ -19,11 +19,8 @@ import { type RepairedRecords, repairRecords } from './repair-records.js'
 const EVERYTHING = { gte: Buffer.alloc(0), lt: Buffer.alloc(256, 0xff) }
 
 export interface RepairOptions {
-  /** Receives one line per planned step, finished step and loss. */
   readonly say: (line: string) => void
-  /** Repairs a copy and removes it. */
   readonly isDryRun: boolean
-  /** Keeps a copy of the damaged directory next to it. */
   readonly keepsCopy: boolean
   readonly onProgress?: (line: string) => void
   readonly onLoss?: (loss: Loss) => void
@@ -31,7 +28,6 @@ export interface RepairOptions {
   readonly resetsMark?: boolean
   /** Keeps the log's records behind a damaged one, though they may build on lost ones. */
   readonly keepsLater?: boolean
-  /** Unix milliseconds. */
   readonly now?: () => number
 }
 

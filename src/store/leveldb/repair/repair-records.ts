@@ -62,16 +62,13 @@ export interface RecordsRepairOptions {
   readonly say: (line: string) => void
   readonly onLoss?: ((loss: Loss) => void) | undefined
   readonly onProgress?: ((line: string) => void) | undefined
-  /** Records lost with damaged files. */
   readonly lost: readonly LostRecords[]
   /** Files are damaged, so the mark on disk may be an old one. */
   readonly areFilesDamaged: boolean
   readonly resetsMark: boolean
-  /** Timestamp of the clock, for the mark. */
   readonly present: Timestamp
 }
 
-/** Makes the records of a database agree with each other, from copies if there are any. @param engine without seals. */
 export async function repairRecords(
   engine: Engine,
   directory: string,

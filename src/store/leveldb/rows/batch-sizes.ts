@@ -1,4 +1,3 @@
 /** Keys whose rows are read from LevelDB at once, or latched at once by walks over a range. */
 export const KEYS_AT_A_TIME = 256
-/** Records per page in walks over a range. */
 export const PAGE = 1000

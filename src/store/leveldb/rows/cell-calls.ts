@@ -17,7 +17,6 @@ const EXPIRED_AT_A_TIME = 512
 /** Removed records of unregistered observers per write. */
 const SWEPT_AT_A_TIME = 512
 
-/** The cells of a store, kept as its system records. */
 export class CellCalls implements MarkedCells {
   readonly isShared = false
   readonly #rows: RowStore

@@ -11,7 +11,6 @@ const RECORD_BYTES_MAX = 64 * 1024
 /** Limit on the timestamps from a record's first change to its last. A reader begins this far below its position. */
 export const RECORD_SPAN = 1000 * LOGICAL_PER_MS
 
-/** The records of CF_LOG for some changes. Sorts the array. */
 export function changeRecords(changes: LoggedChange[]): EngineOp[] {
   if (changes.length > 1) changes.sort(compareChanges)
   const records: EngineOp[] = []

@@ -29,7 +29,6 @@ export function diskBytes(engine: Engine): Promise<number> {
 export interface Walked {
   readonly records: number
   readonly removed: number
-  /** Puts with values in CF_DEFAULT. */
   readonly longKept: number
   readonly longRemoved: number
 }

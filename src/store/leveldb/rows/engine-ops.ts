@@ -16,7 +16,6 @@ const NOTHING = Buffer.alloc(0)
 export interface NewestKnown {
   /** Upper bound of their commit_ts. */
   readonly bound: (key: Uint8Array) => Timestamp
-  /** commit_ts of the newest, from CF_NEWEST. */
   readonly stored: (key: Uint8Array) => Timestamp | undefined
 }
 

@@ -1,7 +1,6 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 
-/** Turns errors of the engine, and of records that do not decode, into `storage_unavailable`. */
 export async function guard<T>(body: () => Promise<T> | T): Promise<T> {
   try {
     return await body()

@@ -1,6 +1,5 @@
 import { compareChanges, type LoggedChange } from '../../../percolator/change.js'
 
-/** Changes of several records, merged in order. */
 export class MergedChanges {
   #changes: LoggedChange[] = []
 

@@ -28,7 +28,6 @@ export async function readOlderVersion(
   return undefined
 }
 
-/** `readOlderVersion` for many keys in any order. @returns versions by `keyText`; keys without one are absent. */
 export async function readOlderVersions(
   engine: EngineReader,
   keys: readonly Uint8Array[],

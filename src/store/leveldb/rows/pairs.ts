@@ -51,7 +51,6 @@ function valuesAtATime(bytes: number): number {
   return Math.min(VALUES_AT_A_TIME, Math.max(1, Math.floor(VALUES_BYTES / Math.max(1, bytes))))
 }
 
-/** 0 for a short value, which was counted with its version. */
 export function longValueCost({ value }: Pair, { write }: Version): number {
   return write.shortValue === undefined && value !== undefined ? entryCost(value) : 0
 }

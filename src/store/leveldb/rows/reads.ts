@@ -48,7 +48,6 @@ const NOT_FOUND: GetAnswer = { found: false }
 /** Up to this many keys, single look-ups cost less than a snapshot, which takes LevelDB's mutex twice. */
 const LOOK_UPS_MAX = 8
 
-/** Reads of keys and ranges. None of them takes a latch. */
 export class Reads {
   readonly #rows: RowStore
   readonly #answers: AnswerBudget

@@ -19,7 +19,6 @@ export function putUnknownRestore(): EngineOp {
   return putRestoreProgress({ id: NOBODY, ts: 0, lastKey: Buffer.of(0), pairs: 0, bytes: 0 })
 }
 
-/** @returns undefined when no restore is incomplete. @throws CorruptRecord */
 export async function readRestoreProgress(engine: Engine): Promise<RestoreProgress | undefined> {
   const record = await engine.get(META_RESTORE)
   if (record === undefined) return undefined

@@ -18,7 +18,6 @@ const SCAN_READ = 512
 /** A walk pays from this many keys per page that need an older version. */
 const WALK_MIN = 16
 
-/** @returns write records, newest first, as deep as `depth` asks. */
 export async function readHistory(
   engine: EngineReader,
   key: Uint8Array,
@@ -153,7 +152,6 @@ export async function readValues(
   return values
 }
 
-/** @returns all values of a key in CF_DEFAULT, newest first. */
 export async function readAllValues(
   engine: EngineReader,
   key: Uint8Array,

@@ -58,12 +58,9 @@ export interface RowStoreOptions {
   readonly cacheBytesMax: number
   readonly clock: Clock
   readonly oracle: TimestampSource
-  /** The oracle's mark on disk when the store was opened. */
   readonly savedMark: Timestamp
   readonly safePoint: Timestamp
-  /** See META_LOG_START. */
   readonly logStart: Timestamp
-  /** See META_LOG_READ. */
   readonly isLogRead: boolean
   readonly lookUpSlowMs?: number | undefined
   readonly onWritable?: OnWritable | undefined

@@ -8,7 +8,6 @@ import type { Engine, EngineOp } from '../engine/engine.js'
 import { META_MARK } from '../records/keyspace.js'
 
 export interface SavedMark {
-  /** 0 in a new database. */
   readonly mark: Timestamp
   readonly jumps: readonly Jump[]
   /** By how much the mark is further ahead than usual, because saves were slow. */

@@ -10,7 +10,6 @@ import { PAGE } from './batch-sizes.js'
 
 const NOTHING = Buffer.alloc(0)
 
-/** Tracks the newest write record, and the records that clients committed above every timestamp handed out. */
 export class WrittenAhead {
   readonly #engine: Engine
   readonly #recent: RecentWrites

@@ -18,7 +18,6 @@ import { beyond, keyBytes, PARTS_PER_REQUEST, type RowSet, requestsOf, rowSetMes
 import { type TableAddress, tableName } from './table-address.js'
 
 export interface TableOptions {
-  /** How long repeatable calls are repeated without progress. */
   readonly waitMs?: number
 }
 

@@ -29,7 +29,6 @@ export interface CallOptions {
   readonly retryRequestOptions?: { readonly retries: 0; readonly noResponseRetries: 0 }
 }
 
-/** For unary calls. */
 export function callOptions(ms: number): CallOptions {
   return { timeout: ms, retry: null }
 }
@@ -46,7 +45,6 @@ export interface AnswerStream<T> {
   cancel(): void
 }
 
-/** @throws the error of the call or of `each`. */
 export function drain<T>(stream: AnswerStream<T>, each: (message: T) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     stream.on('error', reject)
@@ -104,7 +102,6 @@ export interface MutateRowsAnswer {
   }[]
 }
 
-/** The used part of `BigtableClient`. */
 export interface DataClient extends Client {
   readRows(request: ReadRowsRequest, options: CallOptions): AnswerStream<ReadRowsAnswer>
   mutateRow(
@@ -129,7 +126,6 @@ export interface TableMessage {
   readonly columnFamilies: Readonly<Record<string, { readonly gcRule: GcRule | null }>>
 }
 
-/** The used part of `BigtableTableAdminClient`. */
 export interface TableAdminClient extends Client {
   getTable(request: { readonly name: string }, options: CallOptions): Promise<readonly [TableMessage, ...unknown[]]>
   createTable(
@@ -154,13 +150,11 @@ interface Clients {
   readonly BigtableTableAdminClient: new (options: object) => TableAdminClient
 }
 
-/** @throws BigtableMissing; BigtableSetupError without credentials */
 export async function openDataClient(): Promise<DataClient> {
   const { BigtableClient } = await loadClients()
   return initialized(new BigtableClient({ ...connectionOptions(), ...channelPool() }))
 }
 
-/** @throws BigtableMissing; BigtableSetupError without credentials */
 export async function openTableAdminClient(): Promise<TableAdminClient> {
   const { BigtableTableAdminClient } = await loadClients()
   return initialized(new BigtableTableAdminClient(connectionOptions()))

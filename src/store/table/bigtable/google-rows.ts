@@ -17,7 +17,6 @@ const PAGE_BYTES = 16 << 20
 const PAGE_MS = 60_000
 const LONG_VALUES = 'd'
 
-/** @throws BigtableMissing; BigtableSetupError without credentials. */
 export async function openRawRows(address: TableAddress): Promise<RawRows & { close(): Promise<void> }> {
   return new GoogleRows(await openDataClient(), address)
 }

@@ -31,7 +31,6 @@ export function grpcCode(error: unknown): number | undefined {
   return typeof code === 'number' ? code : undefined
 }
 
-/** True when the call was not done, and would fail again. */
 export function isCertain(error: unknown): boolean {
   return error instanceof KvError || CERTAIN.has(grpcCode(error))
 }

@@ -33,19 +33,14 @@ const WAIT_ASK_MS_MAX = 1000
 
 export interface OpenBigtableOptions {
   readonly address: TableAddress
-  /** URL at which the other servers of the table reach this one. */
   readonly url: string
   readonly answers: AnswerBudget
-  /** Called with one sentence when this server begins to lead, or steps down. */
   readonly onRole: (message: string) => void
   readonly onClockStep: (message: string) => void
 }
 
-/** This server among those of its table. */
 export interface Member {
-  /** Id of this process. */
   readonly id: string
-  /** The database joins it. */
   readonly registry: TableRegistry
   readonly role: OracleRole
   /** The questions of other servers that it answers. They throw KvError `overloaded`, `storage_unavailable`. */

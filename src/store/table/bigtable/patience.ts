@@ -3,7 +3,6 @@ import { isCertain, unavailable } from './grpc-failures.js'
 
 /** How long repeatable calls are repeated without progress, in milliseconds. */
 export const TABLE_WAIT_MS = 10_000
-/** Limit on one try. */
 export const CALL_MS = 5000
 const FIRST_PAUSE_MS = 10
 const LONGEST_PAUSE_MS = 500

@@ -9,7 +9,6 @@ export interface CellChunk {
   readonly value: Buffer
   /** Size of the whole value, if more of it follows; else 0. */
   readonly valueSize: number
-  /** Discards the row so far. */
   readonly resetRow: boolean
   readonly commitRow: boolean
 }

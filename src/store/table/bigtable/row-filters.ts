@@ -1,6 +1,5 @@
 import type { ColumnRange, ColumnWrite, Expected } from '../layout/table.js'
 
-/** The used part of Bigtable's RowFilter. */
 export interface RowFilter {
   readonly passAllFilter?: true
   readonly columnRangeFilter?: {
@@ -15,11 +14,9 @@ export interface RowFilter {
   /** At least two filters, here and below. */
   readonly chain?: { readonly filters: readonly RowFilter[] }
   readonly interleave?: { readonly filters: readonly RowFilter[] }
-  /** Returns nothing of a row that the predicate matches. */
   readonly condition?: { readonly predicateFilter: RowFilter; readonly falseFilter: RowFilter }
 }
 
-/** The used part of Bigtable's Mutation. */
 export interface RowMutation {
   readonly setCell?: {
     readonly familyName: string

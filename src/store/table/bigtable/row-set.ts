@@ -42,7 +42,6 @@ export function beyond(set: RowSet, key: Buffer, reverse: boolean): RowSet {
   return left
 }
 
-/** Splits the set into parts that fit into one request each. */
 export function requestsOf(set: RowSet): RowSet[] {
   if (set.length < 2) return set.length === 0 ? [] : [set]
   const requests: Part[][] = []

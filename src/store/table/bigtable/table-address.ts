@@ -4,7 +4,6 @@ export interface TableAddress {
   readonly project: string
   readonly instance: string
   readonly table: string
-  /** undefined: the instance's default. */
   readonly appProfile?: string | undefined
 }
 
@@ -19,7 +18,6 @@ export function isTableAddress(text: string): boolean {
   return text.startsWith(SCHEME)
 }
 
-/** @throws BigtableSetupError */
 export function parseTableAddress(text: string): TableAddress {
   const refuse = (why: string): never => {
     throw new BigtableSetupError(`${JSON.stringify(text)} is no address of a table: ${why}; expected ${FORM}`)

@@ -10,7 +10,6 @@ import { LOCK, REVISION, timestampOf } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
 import { bytesOf, type RawCell, type RawRow } from './raw-rows.js'
 
-/** Damage, or a sign of it. */
 export type ProblemKind =
   | 'bad_settings'
   | 'unknown_row'
@@ -32,14 +31,11 @@ type WarningKind = 'orphan_lock' | 'orphan_value' | 'large_row' | 'incomplete_re
 export interface Finding {
   readonly kind: ProblemKind | WarningKind
   readonly isProblem: boolean
-  /** The user's key, if the finding is about one. */
   readonly key?: Uint8Array
   readonly ts?: Timestamp
-  /** One line for people, with the key. */
   readonly message: string
 }
 
-/** The part of a row that decodes. */
 export interface CheckedRow {
   readonly key: Buffer
   readonly bytes: number

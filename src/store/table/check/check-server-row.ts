@@ -12,7 +12,6 @@ import type { RawRow } from './raw-rows.js'
 /** Decodes a record of a known kind, and ignores others. @throws CorruptRecord */
 export type RequireSystemRecord = (name: SystemName, value: Uint8Array) => void
 
-/** Finds damage in a row of the server itself. Ignores rows of a later version. */
 export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRecord): Finding[] {
   const name = systemNameOf(row.key)
   const shown = printKey(Buffer.from(name, 'latin1'))

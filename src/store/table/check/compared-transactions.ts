@@ -4,7 +4,6 @@ import type { Timestamp } from '../../../timestamp.js'
 const TRANSACTIONS_MAX = 1_000_000
 
 export interface Seen {
-  /** 0: rolled back. */
   readonly commitTs: Timestamp
   readonly rowKey: Buffer
 }

@@ -1,4 +1,3 @@
-/** A cell as the table has it, whatever wrote it. */
 export interface RawCell {
   readonly family: string
   readonly qualifier: Buffer
@@ -19,7 +18,6 @@ export interface RawRows {
    * @throws KvError `storage_unavailable`
    */
   page(start: Buffer): Promise<readonly RawRow[]>
-  /** @throws KvError `storage_unavailable` */
   row(key: Buffer): Promise<RawRow | undefined>
 }
 

@@ -8,7 +8,6 @@ const TRIES_MAX = 20
 export interface Certainty {
   /** True when the row is as the change leaves it. Called when a later try is refused, because an earlier one may have landed. */
   readonly isDone: () => Promise<boolean>
-  /** Called for every try whose outcome is unknown. */
   readonly isUnknown?: () => void
 }
 

@@ -7,9 +7,7 @@ import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import type { Cell, ColumnRange, ColumnWrite, Family } from './table.js'
 
-/** The only column of family `l`. */
 export const LOCK = Buffer.from('l')
-/** The only column of family `v`. */
 export const REVISION = Buffer.from('r')
 /** The only column of family `o`, except in cells of observers. */
 export const RECORD = Buffer.from('o')
@@ -42,12 +40,10 @@ function downTo(family: Family, ts: Timestamp): ColumnRange {
   return { family, to: descending(ts) }
 }
 
-/** The newest records of a family at or below `ts`. */
 export function atOrBelow(family: Family, ts: Timestamp, limit = 1): ColumnRange {
   return { family, from: descending(ts), limit }
 }
 
-/** The lock, the revision, and the history as deep as `depth` asks. */
 export function columnsOf(depth: HistoryDepth, ts: Timestamp): readonly ColumnRange[] {
   const columns = [LOCK_COLUMN, REVISION_COLUMN]
   if (depth === 'none') return columns
@@ -82,13 +78,11 @@ export interface RowCells {
   /** undefined: the row was never changed, or was removed as a whole. */
   readonly revision: Buffer | undefined
   readonly lock: Lock | undefined
-  /** Newest first. */
   readonly writes: readonly WriteRecord[]
 }
 
 export const NO_CELLS: RowCells = { revision: undefined, lock: undefined, writes: [] }
 
-/** @throws CorruptRecord */
 export function decodeCells(cells: readonly Cell[]): RowCells {
   let revision: Buffer | undefined
   let lock: Lock | undefined
@@ -100,7 +94,6 @@ export function decodeCells(cells: readonly Cell[]): RowCells {
   return { revision, lock, writes: writes.sort(newestFirst) }
 }
 
-/** Newest first. */
 export function valuesIn(cells: readonly Cell[]): { readonly startTs: Timestamp; readonly value: Buffer }[] {
   return cells
     .filter(({ family }) => family === 'd')
@@ -122,7 +115,6 @@ function familyOf(write: WriteRecord): 'w' | 'r' {
   return isData(write) ? 'w' : 'r'
 }
 
-/** The columns that mutations of one row write, with its new revision. */
 export function writesOf(mutations: readonly Mutation[], revision: Buffer): readonly ColumnWrite[] {
   const writes: ColumnWrite[] = []
   for (const mutation of mutations)
@@ -156,7 +148,6 @@ export function writesOf(mutations: readonly Mutation[], revision: Buffer): read
   return writes
 }
 
-/** Removes records with their long values. */
 export function removalsOf(records: readonly WriteRecord[]): readonly ColumnWrite[] {
   return records.flatMap((write): ColumnWrite[] => {
     const record = { family: familyOf(write), qualifier: descending(write.commitTs), value: undefined }

@@ -34,7 +34,6 @@ export function keyOfRow(rowKey: Buffer): Buffer {
   return Buffer.concat([SERVER.subarray(1), rowKey.subarray(ESCAPED.length)])
 }
 
-/** Rows of users only. */
 export function rowRangeOf({ start, end }: KeyRange): RowRange {
   return { start: start === undefined || start.length === 0 ? ESCAPED : escaped(start), end: end && boundOf(end) }
 }

@@ -20,13 +20,11 @@ export interface ColumnRange {
   readonly to?: Buffer | undefined
   /** Leaves out this many first columns per row. */
   readonly offset?: number | undefined
-  /** Limit on the columns per row, after `offset`. */
   readonly limit?: number | undefined
   /** Of the remaining columns, only those whose values are at or above it. */
   readonly valuesFrom?: Buffer | undefined
 }
 
-/** Row keys in `[start, end)`. An absent end is open. */
 export interface RowRange {
   readonly start: Buffer
   readonly end: Buffer | undefined
@@ -39,9 +37,7 @@ export interface RowsRequest {
   readonly columns: readonly ColumnRange[]
   /** Also returns rows with nothing but a revision. */
   readonly orBare?: boolean | undefined
-  /** In rows, not cells. Only with ranges. */
   readonly limit?: number | undefined
-  /** Only with one range. */
   readonly reverse?: boolean | undefined
 }
 
@@ -62,11 +58,8 @@ export interface Expected {
 /** Outcome of one change of a row. `unknown`: it may be done, not done, or done later. */
 export type Changed = 'done' | 'refused' | 'unknown'
 
-/** The database server that has the table. */
 export interface TableEngine {
-  /** As in `/v1/status`. */
   readonly name: string
-  /** As in messages. */
   readonly title: string
 }
 

@@ -39,7 +39,6 @@ const SWEPT_AT_A_TIME = 256
 /** Prefix of the rows of hints for a later time. */
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
-/** The cells of observers. README.md has the layout. */
 export class CellRows implements HintedCells {
   readonly isShared = true
   readonly #table: Table

@@ -11,7 +11,6 @@ const RANGES: readonly RowRange[] = (['job/', 'server/'] as const).map((prefix) 
   return { start, end: end && Buffer.from(end) }
 })
 
-/** One row per server and per job. */
 export function registryRowsOf(table: Table): RegistryRows {
   return {
     async list() {

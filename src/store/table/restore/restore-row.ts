@@ -36,7 +36,6 @@ function encodeRestoreRecord({ turn, safePoint, run }: RestoreRecord): Buffer {
   return packRecord([turn, safePoint, ...fields])
 }
 
-/** @throws CorruptRecord */
 export function decodeRestoreRecord(bytes: Uint8Array): RestoreRecord {
   const fields = unpackRecord(bytes, RESTORE, 2)
   const [turn, safePoint] = [asInteger(fields[0], RESTORE), asInteger(fields[1], RESTORE)]
@@ -54,7 +53,6 @@ export function decodeRestoreRecord(bytes: Uint8Array): RestoreRecord {
   return { turn, safePoint, run }
 }
 
-/** @throws KvError `storage_unavailable`; CorruptRecord */
 export async function readRestoreRecord(table: Table): Promise<RestoreRecord> {
   const value = await recordAt(table, KEY)
   return value === undefined ? NO_RESTORE : decodeRestoreRecord(value)

@@ -16,7 +16,6 @@ const POLL_MS = 1000
 const COPY_MS_MAX = 3000
 
 export interface RestoreWatchOptions {
-  /** A monotonic clock. */
   readonly nowMs?: (() => number) | undefined
   readonly copyMsMax?: number | undefined
 }

@@ -15,7 +15,6 @@ export interface KnownRow extends RowCells {
   readonly garbage: readonly WriteRecord[]
   /** Number of records added since the row was read with its garbage; infinite if more garbage was left than was read. */
   readonly added: number
-  /** The timestamp up to which its garbage was read. */
   readonly collectableTo: Timestamp
 }
 
@@ -79,7 +78,6 @@ export function knownByRead(key: Uint8Array, cells: RowCells): KnownRow {
   return { ...cells, key, writes, since, garbage: [], added: 0, collectableTo: 0 }
 }
 
-/** True when an action may decide on the known part. */
 export function isKnown({ since }: KnownRow, depth: HistoryDepth, ts: Timestamp): boolean {
   if (depth === 'none') return true
   return depth === 'all' ? since === 0 : since <= ts

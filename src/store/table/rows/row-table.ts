@@ -35,7 +35,6 @@ export interface ChangedRow {
   readonly wasUncertain: boolean
 }
 
-/** Reads rows, and changes a row only if it still has the revision that was read. */
 export class RowTable {
   readonly #table: Table
   readonly #cache: RowCache

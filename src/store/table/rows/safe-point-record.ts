@@ -5,7 +5,6 @@ const SAFE_POINT = 'safe point'
 
 /** The row `00 00 safe-point`. No value in it ever falls. */
 export interface SafePointRecord {
-  /** Transactions and reads below it are refused. */
   readonly safePoint: Timestamp
   /** All locks of transactions below it are resolved, so records that no reader at or above it sees may be removed. */
   readonly cleared: Timestamp
@@ -17,7 +16,6 @@ export function encodeSafePoint({ safePoint, cleared, secondMs }: SafePointRecor
   return packRecord(secondMs === undefined ? [safePoint, cleared] : [safePoint, cleared, secondMs])
 }
 
-/** @throws CorruptRecord */
 export function decodeSafePoint(bytes: Uint8Array): SafePointRecord {
   const [safePoint, cleared, secondMs] = unpackRecord(bytes, SAFE_POINT, 2)
   return {

@@ -10,10 +10,8 @@ import type { FoundCircle, WaitAnswer, WaitAsk, WaitReport } from './wait-report
 export type TellLeader = (report: WaitReport) => Promise<readonly FoundCircle[] | undefined>
 
 export interface TellLeaderOptions {
-  /** Id of this process. */
   readonly id: string
   readonly role: () => Pick<OracleRole, 'role' | 'leader'>
-  /** Used while this server leads. */
   readonly leading: LeadingGraph
   readonly ask: (url: string, ask: WaitAsk) => Promise<WaitAnswer | 'not_leader'>
 }

@@ -9,11 +9,9 @@ export interface NumberedWait {
   readonly wait: WaitForEntry
 }
 
-/** One server's report to the one that finds deadlocks. */
 export interface WaitReport {
   /** New waits, and those that go on. */
   readonly waits: readonly NumberedWait[]
-  /** Numbers of waits that are over. */
   readonly ended: readonly number[]
 }
 
@@ -24,7 +22,6 @@ export interface FoundCircle {
 }
 
 export interface WaitAsk extends WaitReport {
-  /** Id of the asking process. */
   readonly server: string
   /** Name that the leader gave to the graph of the report; empty: unknown. */
   readonly graph: string
@@ -41,7 +38,6 @@ export interface WaitAnswer {
 /** Limit on the waits of one report, which keeps the body small even with the longest URL. See `costOf`. */
 export const REPORT_BYTES_MAX = 11 * 1024
 export const ENDED_MAX = 100
-/** Limit on the circles of one answer. */
 export const CIRCLE_BYTES_MAX = 512 * 1024
 
 const NAME_LENGTH_MAX = 128

@@ -15,7 +15,6 @@ const PAUSE_MS = 100
 export interface WaitReportsOptions {
   readonly tell: TellLeader
   readonly timer?: Timer | undefined
-  /** A monotonic clock. */
   readonly nowMs?: (() => number) | undefined
 }
 
