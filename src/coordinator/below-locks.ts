@@ -13,9 +13,8 @@ import type { Resolver } from './lock-resolver.js'
 export const BELOW_LOCKS_AFTER_MS = 250
 
 /**
- * @returns the newest snapshot up to `ts` that no present lock of the range blocks. Ends the locks of finished
- *   transactions, and waits up to `waitMs` for the others. A transaction that began before may still lock a key later
- *   and block the snapshot.
+ * @returns the newest snapshot up to `ts` that no present lock of the range blocks. Ends the locks of finished transactions, and
+ *   waits up to `waitMs` for the others. A transaction that began before may still lock a key later and block the snapshot.
  */
 export async function belowLocks(
   api: Pick<PercolatorApi, 'scanLock' | 'now'>,

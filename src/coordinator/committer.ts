@@ -48,7 +48,6 @@ export interface TransactionHome {
   readonly commitOptions: CommitOptions
   /** Absent when the store commits in one phase and takes the riders with the prewrite. */
   readonly rides?: Rides | undefined
-  /** Absent when the server that takes the prewrite attaches the keys. */
   readonly attaches?: Attaches | undefined
   /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
@@ -109,8 +108,7 @@ export class Committer {
   /** Bytes of keys and values; computed on first use. */
   #bytesKnown: number | undefined
   /**
-   * First try only: the batches that may have left locks. A lock at `startTs` in another batch belongs to another
-   * transaction.
+   * First try only: the batches that may have left locks. A lock at `startTs` in another batch belongs to another transaction.
    */
   #locked: Set<readonly PrewriteMutation[]> | undefined
 
@@ -346,7 +344,6 @@ export class Committer {
 
   // ---- Commit
 
-  /** Commits a prewritten transaction in two phases. */
   #commitLocked(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     this.#keepAlive() // A commit in one phase may have fallen back to two.
     if (this.#riders === undefined) return this.#commitPrimary(batches)

@@ -19,8 +19,7 @@ export async function* locksIn(
 }
 
 /**
- * Names the transaction of a lock. Clients choose start_ts, so two transactions may share one; the primary tells them
- * apart.
+ * Names the transaction of a lock. Clients choose start_ts, so two transactions may share one; the primary tells them apart.
  */
 export function txnText({ startTs, primary }: Pick<LockInfo, 'startTs' | 'primary'>): string {
   return `${startTs} ${keyText(primary)}`

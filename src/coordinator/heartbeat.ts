@@ -6,8 +6,7 @@ export interface HeartbeatOptions {
   /** TTL of the primary's lock, counted from its grant. */
   readonly ttlMs: number
   /**
-   * Age of the transaction at which heartbeats stop. A program that forgets a transaction must not keep its locks for
-   * ever.
+   * Age of the transaction at which heartbeats stop. A program that forgets a transaction must not keep its locks for ever.
    */
   readonly ageMaxMs: number
   readonly sentAt?: number

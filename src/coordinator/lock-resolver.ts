@@ -130,8 +130,7 @@ export class LockResolver {
   /**
    * Ends a transaction whatever its TTL. Only for its own coordinator, when the answer to its commit was lost.
    * @returns its commit_ts; 0 when it is rolled back.
-   * @throws KvError `ts_below_safe_point` when a commit record may have been collected, so that a rollback is not
-   *   certain.
+   * @throws KvError `ts_below_safe_point` when a commit record may have been collected, so that a rollback is not certain.
    */
   async end(primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> {
     const commitTs = await this.#decide({ primary, startTs, ttl: 0, type: 'put' }, TIMESTAMP_MAX)

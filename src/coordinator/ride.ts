@@ -10,7 +10,6 @@ export interface RideRequest {
   readonly resolver: Resolver
   readonly lockWaitMs: number
   readonly signal?: AbortSignal | undefined
-  /** The request may repeat one that has committed. */
   readonly mayRepeat?: boolean
 }
 
@@ -27,7 +26,8 @@ export interface Ride {
 
 /**
  * Decides the acknowledgements and notifications among riders.
- * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `key_locked`, `ts_below_safe_point`, `not_found`, `invalid_argument`
+ * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `key_locked`, `ts_below_safe_point`, `not_found`,
+ *   `invalid_argument`
  */
 export type Rides = (request: RideRequest) => Promise<Ride>
 

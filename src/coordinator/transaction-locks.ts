@@ -66,7 +66,6 @@ export class TransactionLocks {
     this.#forUpdateTs = owner.startTs
   }
 
-  /** The key locked first. */
   get primary(): Uint8Array | undefined {
     return this.#primary
   }
@@ -74,7 +73,6 @@ export class TransactionLocks {
   get forUpdateTs(): Timestamp {
     return this.#forUpdateTs
   }
-  /** Number of locks held or possibly held. */
   get size(): number {
     return this.#locked.size
   }
@@ -206,7 +204,6 @@ export class TransactionLocks {
     for (const some of inParts(held, PARALLEL_MAX)) await Promise.all(some.map((lock) => this.#again(lock, false)))
   }
 
-  /** Fulfilled when no lock request is in flight. */
   async settled(): Promise<void> {
     await this.#last
   }
@@ -233,8 +230,7 @@ export class TransactionLocks {
   }
 
   /**
-   * A request without an answer may still arrive. A Rollback record, unlike the removal of a lock, keeps it from
-   * locking then.
+   * A request without an answer may still arrive. A Rollback record, unlike the removal of a lock, keeps it from locking then.
    */
   async #giveUpUnconfirmed(): Promise<void> {
     const keys = [...this.#locked.values()].filter(({ isHeld }) => !isHeld).map(({ key }) => key)

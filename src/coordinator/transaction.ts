@@ -49,12 +49,11 @@ type State =
   | { readonly name: 'undetermined'; readonly committer: Committer }
 
 /**
- * One transaction. Reads see the snapshot at `startTs` and the transaction's own writes. Writes stay in a buffer until
- * `commit`.
+ * One transaction. Reads see the snapshot at `startTs` and the transaction's own writes. Writes stay in a buffer until `commit`.
  *
- * Optimistic: conflicts show at commit. Pessimistic: each write first locks its key at the latest version, and waits in
- * the server's queue for it; `getForUpdate` locks and reads the latest version. The buffer is never applied under
- * another `startTs`: to try again, a program begins a new transaction and computes its writes again.
+ * Optimistic: conflicts show at commit. Pessimistic: each write first locks its key at the latest version, and waits in the
+ * server's queue for it; `getForUpdate` locks and reads the latest version. The buffer is never applied under another `startTs`:
+ * to try again, a program begins a new transaction and computes its writes again.
  * @see TiKV client-go `txnkv/transaction/txn.go`.
  */
 export class Transaction {
@@ -67,13 +66,15 @@ export class Transaction {
   readonly #locks: TransactionLocks | undefined
   /** Keys that an optimistic transaction read for update. The commit checks them like writes and puts Lock records. */
   #readForUpdate: Map<string, Uint8Array> | undefined
-  /** Keys read from the snapshot that must not change before the commit: in a serializable transaction all, else those of `requireUnchanged`. */
+  /**
+   * Keys read from the snapshot that must not change before the commit: in a serializable transaction all, else those of
+   * `requireUnchanged`.
+   */
   #keysRead: Map<string, Uint8Array> | undefined
   /** Keys of `#keysRead` whose versions expire. */
   #expiring: Set<string> | undefined
   readonly #rangesRead: KeyRange[] = []
   #readBytes = 0
-  /** Versions at `startTs` that have been read already, by `keyText`. */
   #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
   #ride: Ride | undefined
@@ -105,7 +106,6 @@ export class Transaction {
   get state(): State['name'] {
     return this.#state.name
   }
-  /** Number of keys written. */
   get writes(): number {
     return this.#buffer.size
   }
@@ -313,15 +313,13 @@ export class Transaction {
 
   /**
    * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
-   * @param riders travel on the commit, which then takes one request, whatever its size. They count as something
-   *   written.
-   * @param signal ends the waits of the commit, as the transaction's own signal does. The transaction is then rolled
-   *   back.
+   * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
+   * @param signal ends the waits of the commit, as the transaction's own signal does. The transaction is then rolled back.
    * @param row a row of the server itself, committed with the writes; left out when there is nothing to commit.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
-   * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key attached to a lease that is
-   *   not among the riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not
-   *   commit and never will.
+   * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key attached to a lease that is not among
+   *   the riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never
+   *   will.
    */
   commit(
     prewrite?: PercolatorApi['prewrite'],
@@ -422,7 +420,6 @@ export class Transaction {
     }
   }
 
-  /** Ends the transaction before anything is prewritten. */
   #refuse(error: unknown): never {
     this.#state = { name: 'rolled_back' }
     this.#attached?.done()

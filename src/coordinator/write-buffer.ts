@@ -18,7 +18,6 @@ export interface PutOptions {
 
 interface BufferedWrite {
   readonly key: Uint8Array
-  /** undefined: deleted. */
   readonly value: Uint8Array | undefined
   /** 0: never. */
   readonly expireTs: Timestamp
@@ -50,7 +49,6 @@ const NO_OPTIONS: PutOptions = {}
 
 /** The writes as of one moment. Until it is released, the buffer keeps each write that a later one replaces. */
 export interface WritesView extends Pick<WriteBuffer, 'mergeScan'> {
-  /** Adds one user. The view ends with the last `release`. */
   retain(): void
   release(): void
 }
@@ -224,7 +222,6 @@ export class WriteBuffer {
     }
   }
 
-  /** Keeps a replaced write for the views that see it. */
   #keep(text: string, write: BufferedWrite | undefined): void {
     const view = this.#lastView
     const all = this.#replaced.get(text)
@@ -249,8 +246,7 @@ export class WriteBuffer {
 
   /**
    * Scans the snapshot merged with these writes.
-   * @param scan reads at most `limit` pairs of the snapshot, from a part of the request's range and in the same
-   *   direction.
+   * @param scan reads at most `limit` pairs of the snapshot, from a part of the request's range and in the same direction.
    */
   mergeScan(
     request: ScanOrder,

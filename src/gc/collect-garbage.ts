@@ -16,13 +16,12 @@ export interface Collected {
 export interface CollectionOptions {
   readonly pace?: Pace | undefined
   /**
-   * Awaited when no lock below the safe point is left, before any version is removed. If it rejects, no version is
-   * removed.
+   * Awaited when no lock below the safe point is left, before any version is removed. If it rejects, no version is removed.
    */
   readonly beforehand?: ((safePoint: Timestamp) => Promise<void>) | undefined
   /**
-   * Collects whatever else no reader at or above the safe point needs. Not called for a collection that ended early, or found a higher safe
-   * point: versions are left then, and so must be what tells that they are dealt with.
+   * Collects whatever else no reader at or above the safe point needs. Not called for a collection that ended early, or found a
+   * higher safe point: versions are left then, and so must be what tells that they are dealt with.
    */
   readonly afterwards?: ((safePoint: Timestamp, pace?: Pace) => Promise<void>) | undefined
 }
@@ -38,8 +37,8 @@ export async function collectGarbage(
   wanted: Timestamp,
   { pace, beforehand, afterwards }: CollectionOptions = {},
 ): Promise<Collected> {
-  // On a shared store the safe point in force may stay below the wanted one, if this server's clock is ahead. Transactions between the
-  // two may lock keys while this runs, so nothing above the one in force is collected.
+  // On a shared store the safe point in force may stay below the wanted one, if this server's clock is ahead. Transactions
+  // between the two may lock keys while this runs, so nothing above the one in force is collected.
   const safePoint = await store.upkeep.raiseSafePoint(wanted, pace?.signal)
   if (wanted < safePoint) return { safePoint, versionsRemoved: 0 }
   const resolver = new LockResolver(store)

@@ -10,7 +10,6 @@ import { isExpired, type Lock } from '../percolator/lock.js'
 import type { StandingLocks, Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
-/** Pause between two passes over the locks. */
 const LOOK_MS = 500
 /**
  * Bounds of the pause between two questions about a transaction that cannot be ended yet. The first pause is twice the
@@ -18,13 +17,10 @@ const LOOK_MS = 500
  */
 const ASK_AGAIN_MS_MIN = 1000
 const ASK_AGAIN_MS_MAX = 3000
-/** Locks per step. */
 const LOCKS_AT_A_TIME = 1024
 /** Steps that run at the same time, so that their writes share an fsync. */
 const STEPS_AT_A_TIME = 4
-/** Transactions that one step asks about at the same time. */
 const TXNS_AT_A_TIME = 256
-/** Transactions asked about per turn of the event loop. */
 const TXNS_PER_TURN = 32
 /** Transactions remembered at a time. Others wait for a later pass. */
 const TXNS_MAX = 65_536
@@ -40,7 +36,6 @@ export interface ExpiredLocksSources {
 interface SeenTxn {
   dueMs: number
   waitMs: number
-  /** Number of the last pass that met one of its locks. */
   look: number
 }
 
@@ -55,7 +50,6 @@ export class ExpiredLocks {
   readonly #end = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #looks = 0
-  /** When the last pass began. */
   #lookedAt: Timestamp
   /** Never rejects. */
   #looking: Promise<void> = Promise.resolve()

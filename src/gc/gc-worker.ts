@@ -114,8 +114,8 @@ export class GcWorker {
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
-    // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place. A transaction that began at the
-    // present safe point lives on there.
+    // resolved_ts is below the start_ts of a lock, and a feed that has caught up must not lose its place. A transaction that
+    // began at the present safe point lives on there.
     const locked = new Set<Timestamp>()
     for await (const locks of locksBelow(store, wanted))
       for (const { startTs } of locks)
@@ -158,7 +158,6 @@ export class GcWorker {
     return oldest
   }
 
-  /** Readers other than pins. */
   *#readers(): Generator<Holder> {
     yield* this.#alive('transaction', this.#sources.openTransactions())
     yield* this.#sources.holders?.() ?? []

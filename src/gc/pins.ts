@@ -184,12 +184,10 @@ export class Pins {
     yield* this.#held
   }
 
-  /** Snapshots that this process holds in memory. */
   held(): Iterable<Holder> {
     return this.#held
   }
 
-  /** Refuses new pins below `safePoint` while `raise` runs. */
   async refusingBelow<T>(safePoint: Timestamp, raise: () => Promise<T>): Promise<T> {
     this.#floor = safePoint
     try {

@@ -24,8 +24,7 @@ const STEP_MS_MIN = 1000
 /** Pace of this clock while the wall clock is behind it. */
 const SLOW = 7 / 8
 /**
- * After a crash, the saved clock is at most this far ahead of the last reading, if saves were quick: see the oracle's
- * mark.
+ * After a crash, the saved clock is at most this far ahead of the last reading, if saves were quick: see the oracle's mark.
  */
 const SAVED_AHEAD_MS_MAX = 6000
 /** A start whose clock is this far behind the last run warns. */
@@ -50,7 +49,6 @@ export class Clock {
   #wallMs: number
   #monotonicMs: number
   #ms: number
-  /** `#ms` in whole milliseconds. */
   #reading: number
   #jumps: readonly Jump[]
   #jumpedMs: number

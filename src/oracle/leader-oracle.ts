@@ -24,11 +24,9 @@ import {
 import type { TimestampSource } from './timestamp-source.js'
 import { askOf, split, type Timer, type WaitingRequest, WaitingRequests } from './waiting-requests.js'
 
-/** How often the leader writes the row. */
 const BEAT_MS = 500
 /** A server takes over when the row has not changed for this long. */
 const TAKEOVER_MS = 2000
-/** Bound on the time of a request. */
 const REQUEST_MS_MAX = 10_000
 /**
  * Bound on a forwarded request: two reads of the table, the first under way when the request comes. Before that, the
@@ -43,22 +41,18 @@ const PAUSE_MS = 100
 /** Least lead of the mark over the timestamps, when those run ahead of the clock. */
 const SAVE_AHEAD_MIN_MS = 250
 /**
- * A server whose clock is this far behind the mark must not take over: its timestamps would run ahead of its clock for
- * long.
+ * A server whose clock is this far behind the mark must not take over: its timestamps would run ahead of its clock for long.
  */
 const BEHIND_MARK_MS_MAX = 10_000
-/** Tries of a clean stop. */
 const RESIGNATIONS = 3
 /**
- * Timestamps are late when none has been handed out for this long although some are asked for. Probes and the log say
- * so.
+ * Timestamps are late when none has been handed out for this long although some are asked for. Probes and the log say so.
  */
 const LATE_MS = 2000
 
 export interface LeaderOracleOptions {
   readonly row: OracleRow
   readonly forward: OracleForward
-  /** URL at which the other servers reach this one. */
   readonly url: string
   readonly clock: Clock
   /** Unique to this process: no other process, and no earlier run, has it. Default: random. */
@@ -81,35 +75,30 @@ interface Seen {
 }
 
 /**
- * The timestamps of many servers on one shared table. One server leads: it hands out timestamps from memory, below the
- * mark in the row that all share. The others ask it. The leader answers a batch only after a read of the row that began
- * after the batch's last request came and still shows the leader's epoch and id.
- * The order does not depend on clocks or on punctual processes:
- * - *No timestamp is handed out twice.* A leader hands out only what is below a mark that it has seen in the row under
- * its epoch. Within an epoch only the leader writes, and it never lowers the mark until it stops for good. A takeover
- * replaces the row as a whole, so it meets the last mark of the earlier epoch, and the next leader goes on above it.
- * - *A request that begins after another one's answer gets a higher timestamp.* Within an epoch, the memory of one
- * process grows. If the earlier answer is of the older epoch, its timestamps are below the mark from which the newer
- * epoch began. The earlier answer cannot be of the newer epoch: the row had been taken over before that answer, so a
- * read that begins after it shows the newer epoch, and the older leader hands out nothing.
- * Time only decides when a server tries to take over. A needless takeover costs a moment and nothing else. The row
- * never holds the same value twice, so a late write changes nothing once the row has gone on, and a process knows its
- * own late write by its id.
+ * The timestamps of many servers on one shared table. One server leads: it hands out timestamps from memory, below the mark in
+ * the row that all share. The others ask it. The leader answers a batch only after a read of the row that began after the batch's
+ * last request came and still shows the leader's epoch and id. The order does not depend on clocks or on punctual processes:
+ * - *No timestamp is handed out twice.* A leader hands out only what is below a mark that it has seen in the row under its epoch.
+ *   Within an epoch only the leader writes, and it never lowers the mark until it stops for good. A takeover replaces the row as
+ *   a whole, so it meets the last mark of the earlier epoch, and the next leader goes on above it.
+ * - *A request that begins after another one's answer gets a higher timestamp.* Within an epoch, the memory of one process grows.
+ *   If the earlier answer is of the older epoch, its timestamps are below the mark from which the newer epoch began. The earlier
+ *   answer cannot be of the newer epoch: the row had been taken over before that answer, so a read that begins after it shows the
+ *   newer epoch, and the older leader hands out nothing. Time only decides when a server tries to take over. A needless takeover
+ *   costs a moment and nothing else. The row never holds the same value twice, so a late write changes nothing once the row has
+ *   gone on, and a process knows its own late write by its id.
  */
 export class LeaderOracle implements TimestampSource {
   /** Newest timestamp known to be handed out or observed. While this process leads: the newest of all. */
   #last: Timestamp = 0
-  /** Newest state of the row. */
   #known: Seen | undefined
   /** Monotonic time at which this state was first seen. */
   #knownSinceMs = 0
   /** undefined while another process leads. */
   #epoch: number | undefined
-  /** The epoch in which this process led last. */
   #ledEpoch = 0
   /** How far the leader's clock was ahead of this one in its last answer, in milliseconds. */
   #leaderAheadMs = 0
-  /** Why requests wait. */
   #obstacle = 'no server leads'
   /** Why this server does not take over though it is time. */
   #refusal: string | undefined

@@ -1,6 +1,5 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** The row that all servers of a table share. It holds an `OracleRecord`. */
 export interface OracleRow {
   /**
    * Strongly consistent: shows every change that had ended when the read began.
@@ -31,7 +30,6 @@ export interface OracleRecord {
   readonly id: string
   /** Exclusive upper bound of all timestamps of this epoch. */
   readonly mark: Timestamp
-  /** Grows with each write in an epoch. */
   readonly beat: number
 }
 

@@ -8,8 +8,7 @@ import type { TimestampSource } from './timestamp-source.js'
 import type { Timer } from './waiting-requests.js'
 
 /**
- * Least lead of the mark over the timestamps, when those run ahead of the clock: after a burst, or a restart after a
- * crash.
+ * Least lead of the mark over the timestamps, when those run ahead of the clock: after a burst, or a restart after a crash.
  */
 const SAVE_AHEAD_MIN_MS = 250
 /**
@@ -46,7 +45,6 @@ export interface OracleState {
  * @see The paper, section 2.3; TiKV's PD, whose TSO saves its mark 3 s ahead too.
  */
 export class Oracle implements TimestampSource {
-  /** Newest timestamp that was handed out or observed. */
   #last: Timestamp
   /** Mark on disk: exclusive upper bound of the timestamps handed out. */
   #mark: Timestamp
@@ -55,7 +53,6 @@ export class Oracle implements TimestampSource {
   #saving: Promise<void> | undefined
   /** Expected duration of a save: the longer of the last one and half of the expectation before. */
   #saveMs = 0
-  /** Set while a request waits for the running save. */
   #wait: { readonly sinceMs: number; readonly stopTimer: () => void; isLate: boolean } | undefined
   readonly #save: OracleOptions['save']
   readonly #clock: Clock
@@ -161,8 +158,7 @@ export class Oracle implements TimestampSource {
   }
 
   /**
-   * Saves the mark where the timestamps end, so that the next start goes on from there and not from a mark ahead of the
-   * clock.
+   * Saves the mark where the timestamps end, so that the next start goes on from there and not from a mark ahead of the clock.
    */
   async close(): Promise<void> {
     await this.#saving?.catch(() => {})

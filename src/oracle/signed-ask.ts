@@ -12,7 +12,6 @@ interface Coding<T> {
 }
 
 export interface AskKind<Ask, Answer> {
-  /** Part of the path and of the signed text. */
   readonly name: string
   /** Limit on the bytes of an ask, MAC included; the same for answers below. */
   readonly askBytesMax: number

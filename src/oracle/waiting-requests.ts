@@ -33,7 +33,6 @@ export class WaitingRequests {
     return this.#open.size === 0
   }
 
-  /** Number of timestamps asked for and not handed out. */
   get count(): number {
     return this.#count
   }
@@ -81,7 +80,6 @@ export class WaitingRequests {
     this.#queue = [...requests.filter((request) => this.#open.has(request)), ...this.#queue]
   }
 
-  /** Sends the requests of other servers back to them. */
   dismissForwarded(): void {
     for (const request of this.#queue) if (request.isForwarded) request.dismiss()
     this.#queue = this.#queue.filter((request) => this.#open.has(request))

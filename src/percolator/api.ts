@@ -106,7 +106,6 @@ export interface LockingRequest {
    * transaction has other keys, the caller may end it only as its primary says; otherwise the call throws `forbidden`.
    */
   readonly reaches?: Reaches | undefined
-  /** In process only: counts the waits of the request. */
   readonly stages?: Stages | undefined
 }
 
@@ -274,7 +273,6 @@ export interface PessimisticLockResult {
   readonly lockedWithConflictTs?: Timestamp
 }
 export interface AcquirePessimisticLockAnswer {
-  /** `results[i]` is for `keys[i]`. */
   readonly results: readonly PessimisticLockResult[]
 }
 

@@ -23,7 +23,6 @@ export interface RangeChange {
 export interface ExpiryChange {
   readonly type: 'expire'
   readonly key: Uint8Array
-  /** `expiryTs` of the version. Transactions with this commit_ts come before it. */
   readonly commitTs: Timestamp
   readonly startTs: Timestamp
   readonly expireTs: Timestamp

@@ -12,7 +12,6 @@ export interface Lock {
   readonly shortValue: Uint8Array | undefined
   /** Put: `expireTs` of the version that the lock becomes; 0: none. */
   readonly expireTs: Timestamp
-  /** Put: `leaseFence` of that version, see `WriteRecord`. */
   readonly leaseFence: Timestamp
   /** 0 in an optimistic transaction. */
   readonly forUpdateTs: Timestamp
@@ -33,7 +32,10 @@ export function expiresInMs(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Ti
   return Math.max(0, physicalMs(lock.startTs) + lock.ttlMs + 1 - physicalMs(currentTs))
 }
 
-/** True from the first millisecond after the TTL, and always at `TIMESTAMP_MAX`. TiKV: `lock.ts.physical() + lock.ttl < current_ts.physical()`. */
+/**
+ * True from the first millisecond after the TTL, and always at `TIMESTAMP_MAX`. TiKV: `lock.ts.physical() + lock.ttl <
+ * current_ts.physical()`.
+ */
 export function isExpired(lock: Pick<Lock, 'startTs' | 'ttlMs'>, currentTs: Timestamp): boolean {
   return currentTs === TIMESTAMP_MAX || physicalMs(lock.startTs) + lock.ttlMs < physicalMs(currentTs)
 }

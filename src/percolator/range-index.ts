@@ -1,7 +1,6 @@
 import { afterPrefix, type KeyRange } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 
-/** The ranges whose keys all begin with one text. */
 interface Bucket<T> {
   /** Values of the ranges that consist of all keys with this prefix. */
   readonly prefixes: T[]
@@ -47,7 +46,6 @@ export class RangeIndex<T> {
     else bucket.others.push({ ...bounds, value })
   }
 
-  /** Removes a value that was added with this range. */
   remove(range: KeyRange, value: T): void {
     const key = onlyKeyOf(range)
     if (key !== undefined) {
@@ -106,7 +104,6 @@ function removeOne<T>(items: T[], isIt: (item: T) => boolean): boolean {
   return at !== -1
 }
 
-/** @returns the key of a range that consists of a single key, as `keyText`. */
 function onlyKeyOf({ start, end }: KeyRange): string | undefined {
   if (start === undefined || end === undefined || end.length !== start.length + 1 || end.at(-1) !== 0) return undefined
   const key = keyText(start)

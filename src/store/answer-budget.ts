@@ -13,8 +13,7 @@ interface Count {
 }
 
 /**
- * Limits the memory of answers: an answer counts from the read until the client has received it. Only leases change the
- * count.
+ * Limits the memory of answers: an answer counts from the read until the client has received it. Only leases change the count.
  */
 export class AnswerBudget {
   readonly #limits: AnswerLimits
@@ -74,7 +73,6 @@ export class AnswerLease {
     if (!hasRoom || (heldBytes > answersBytesMax && heldBytes > this.#bytes)) throw noRoom()
   }
 
-  /** Adds bytes without checking the limits, for an answer that must be sent. */
   hold(bytes: number): void {
     if (this.#isOver) return
     this.#bytes += bytes

@@ -2,9 +2,7 @@ import { laterTurn } from '../event-loop/slices.js'
 import { KEYS_PER_TURN } from '../limits.js'
 import type { Histogram } from '../meters/histogram.js'
 
-/** A request that holds the latches of its keys, or waits for some of them. */
 interface Holder {
-  /** Number of its keys whose latch other requests hold. */
   waitingFor: number
   start: (() => void) | undefined
 }

@@ -28,7 +28,6 @@ export class LockAges {
     this.#clock.now()
   }
 
-  /** Turns a stored lock into the lock that actions and clients see. */
   seen(lock: Lock): Lock {
     const jumpedMs = this.jumpedSince(lock.startTs)
     return jumpedMs === 0 ? lock : { ...lock, ttlMs: lock.ttlMs + jumpedMs }

@@ -33,7 +33,6 @@ interface Waiter {
   readonly arrival: number
   readonly beganMs: number
   readonly queue: Queue
-  /** Stops the timeout and the abort listener. */
   disarm: () => void
   readonly resolve: (turn: Turn | undefined) => void
   readonly reject: (error: unknown) => void
@@ -214,7 +213,6 @@ export class LockWaits {
     this.#waited?.observe((performance.now() - waiter.beganMs) / 1000)
   }
 
-  /** Ends a wait without a turn. */
   #end<T>(waiter: Waiter, settle: (outcome: T) => void, outcome: T): void {
     this.#leave(waiter)
     this.#forgetIfIdle(waiter.queue)
@@ -262,7 +260,6 @@ export class LockWaits {
     if (queue.claimant === undefined) this.#queues.delete(queue.text)
   }
 
-  /** The error of a wait that would close a cycle. */
   #deadlock(key: Uint8Array, startTs: Timestamp): KvError<'deadlock'> | undefined {
     const waitForTxn = this.#holderOf(key)
     if (waitForTxn === undefined) return undefined
@@ -278,7 +275,6 @@ export class LockWaits {
   }
 }
 
-/** Index of `waiter` in `waiters`, or the index where it belongs. */
 function placeOf(waiters: readonly Waiter[], waiter: Waiter): number {
   let low = 0
   let high = waiters.length

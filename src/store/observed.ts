@@ -16,7 +16,6 @@ import { type CellKind, cellName } from './cell-names.js'
 import type { CellListener, HandedOut } from './marked-cells.js'
 import type { SystemWrite } from './system-records.js'
 
-/** The change of one cell, in the batch of the write that causes it. */
 export interface CellEffect {
   readonly id: Timestamp
   readonly change: CellChange
@@ -88,7 +87,6 @@ export class Observed {
     return isReserved(key) ? NOBODY : this.#index.at(keyText(key))
   }
 
-  /** The lowest id of a registered observer. */
   get oldest(): Timestamp | undefined {
     let oldest: Timestamp | undefined
     for (const id of this.#byId.keys()) if (oldest === undefined || id < oldest) oldest = id

@@ -1,4 +1,3 @@
-/** Slows a garbage collection down, so that it does not disturb other requests. */
 export interface Pace {
   /** Awaited after each step. @param workedMs duration of the step. */
   pause(workedMs: number): Promise<void>

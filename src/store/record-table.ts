@@ -29,7 +29,6 @@ export class RecordTable<T> {
   readonly #known = new SortedMap<Known<T>>()
   /** By name, the value that a failed write may have left. Decided when the record is read. */
   readonly #inDoubt = new Map<string, T | undefined>()
-  /** Number of running changes, by name. */
   readonly #changing = new Map<string, number>()
   /** Per running `load`, the names of records that became known otherwise since it began. */
   readonly #loads = new Set<Set<string>>()
@@ -165,7 +164,6 @@ export class RecordTable<T> {
     }
   }
 
-  /** Notes the value of the record on disk. */
   #note(name: string, bytes: Uint8Array | undefined): T | undefined {
     for (const newer of this.#loads) newer.add(name)
     const wasInDoubt = this.#inDoubt.delete(name)

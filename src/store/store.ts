@@ -65,7 +65,6 @@ export type PrewriteNow = (
   done: (error: unknown, answer: PrewriteAnswer | undefined) => void,
 ) => boolean
 
-/** Calls of a store to a table over the network, since the process started. */
 interface TableCalls {
   /** Tries, by kind. `change`: of one row, on a condition; `put`: without a condition. */
   readonly calls: { readonly read: number; readonly change: number; readonly put: number; readonly remove: number }
@@ -91,7 +90,6 @@ export interface StandingLocks {
   readonly oldestTs: Timestamp | undefined
 }
 
-/** Figures of a store for metrics, and signs of overload. */
 export interface StoreFigures {
   readonly meters: StoreMeters
   readonly oracle: OracleState
@@ -171,7 +169,6 @@ export interface Store extends PercolatorApi {
   readonly log: ChangeLog | undefined
   /** Reads below it are refused; 0 before the first collection. */
   readonly safePoint: Timestamp
-  /** Bounds reads that may be long, which throw `overloaded` when it is used up. */
   readonly answers: AnswerBudget
   /** Signs scan cursors. Must stay the same over restarts. */
   readonly cursorSecret: Uint8Array

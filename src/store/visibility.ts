@@ -15,7 +15,6 @@ export class Visibility {
   readonly #source: VisibilitySource
   readonly #at: Timestamp
   readonly #isLatest: boolean
-  /** The highest expiry among versions found expired. */
   #expired: Timestamp = 0
 
   constructor(source: VisibilitySource, ts: Timestamp) {

@@ -34,7 +34,6 @@ export function requireChecks(
   if (failed.length > 0) throw checksFailed(failed, lostLeases())
 }
 
-/** @returns the checks that fail, in order. @param found see `requireChecks`. */
 export function failedChecks(
   checks: readonly Check[],
   found: (key: Uint8Array) => MergedVersion | undefined,

@@ -26,8 +26,7 @@ export const COMMIT_TS_OF_ROW = 0
 const WHAT = 'outcome'
 
 /**
- * The value is `[fingerprint, expires_at_ms, outcome]`: the time is the store's `steadyMs`, the outcome any MessagePack
- * value.
+ * The value is `[fingerprint, expires_at_ms, outcome]`: the time is the store's `steadyMs`, the outcome any MessagePack value.
  */
 export function encodeOutcome({ fingerprint }: Idempotency, nowMs: number, outcome: object): Buffer {
   return packRecord([fingerprint, nowMs + IDEMPOTENCY_MS, packRecord([outcome])])

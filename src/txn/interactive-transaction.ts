@@ -82,8 +82,7 @@ export class InteractiveTransaction {
   }
 
   /**
-   * @returns the view of a kept scan, which must be released. @throws KvError `invalid_argument` when the scan is
-   *   forgotten.
+   * @returns the view of a kept scan, which must be released. @throws KvError `invalid_argument` when the scan is forgotten.
    */
   scanned(number: number): WritesView {
     const view = this.#scans.get(number)

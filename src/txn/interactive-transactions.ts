@@ -154,7 +154,6 @@ export class InteractiveTransactions {
     return this.#find(id).txn.view()
   }
 
-  /** Reads one page. @param writes the view that its scan began with. */
   scan(id: string, request: ScanOrder & Waiting, writes: WritesView): Promise<MergedScan> {
     return this.#read(id, (txn) => txn.scan(request, request.lockWaitMs, request.signal, writes))
   }
@@ -262,13 +261,12 @@ export class InteractiveTransactions {
 
   /**
    * Commits. A repeat within `TXN_REMEMBERED_MS` gets the same answer.
-   * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart
-   *   gets it.
+   * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart gets it.
    * @param signal ends a commit that waits, and rolls the transaction back. An undetermined commit ignores it.
    * @param riders travel on the commit. A repeated commit ignores them: those of the first one count.
    * @throws KvError `txn_not_found`; the errors of `Outcomes`, which leave the transaction open; the errors of
-   *   `Transaction.commit`, which roll it back, except `invalid_argument`; `storage_unavailable`, after which a repeat
-   *   finds out the outcome.
+   *   `Transaction.commit`, which roll it back, except `invalid_argument`; `storage_unavailable`, after which a repeat finds out
+   *   the outcome.
    */
   async commit(
     id: string,
@@ -406,7 +404,6 @@ export class InteractiveTransactions {
     this.#ended.set(open.id, { state, owner: open.options.owner, commitTs, failure, forgetAt: now + TXN_REMEMBERED_MS })
   }
 
-  /** @returns false when it was not open any more. */
   #gone(open: InteractiveTransaction): boolean {
     if (!this.#open.delete(open.id)) return false
     this.#count(open, 0)
@@ -414,7 +411,6 @@ export class InteractiveTransactions {
     return true
   }
 
-  /** @returns the present time. */
   #forgetEnded(): number {
     const now = performance.now()
     for (const [id, { forgetAt }] of this.#ended) {

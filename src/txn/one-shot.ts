@@ -13,9 +13,7 @@ export interface OneShot {
   readonly isolation?: 'snapshot' | 'serializable' | undefined
   /** Report work done before this request. With them the transaction commits even if it writes nothing. */
   readonly riders?: Riders | undefined
-  /**
-   * Interrupts waits for locks. `requireWanted` checks it between the steps, up to the commit.
-   */
+  /** Interrupts waits for locks. `requireWanted` checks it between the steps, up to the commit. */
   readonly signal?: LateSignal | undefined
   readonly handover?: Handover | undefined
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
@@ -23,14 +21,12 @@ export interface OneShot {
   readonly caller?: string | undefined
 }
 
-/** Tells the caller whether the transaction can still be given up. */
 export interface Handover {
   /**
    * Called when the commit begins: from then on only its answer tells the outcome. @throws the reason when the request
    * is given up.
    */
   begin(): void
-  /** Called when the transaction has not committed and may be tried again. */
   undo(): void
 }
 

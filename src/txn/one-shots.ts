@@ -98,8 +98,7 @@ export class OneShots {
     try {
       return await this.#runTries(request, plan)
     } catch (error) {
-      // Another request under the key may have been faster. And while writes are refused, a repeat still gets the
-      // stored answer.
+      // Another request under the key may have been faster. And while writes are refused, a repeat still gets the stored answer.
       const mayBeDone = isConflict(error) || isKvError(error, 'storage_unavailable')
       const earlier = mayBeDone ? await this.#outcomes.find<OneShotAnswer>(idempotency, signal) : undefined
       return earlier ?? refuseRunning(error)
@@ -253,17 +252,14 @@ export class OneShots {
 }
 
 /**
- * In two phases, a server that stalled for longer than the TTL of its locks may find itself rolled back by another
- * client.
+ * In two phases, a server that stalled for longer than the TTL of its locks may find itself rolled back by another client.
  */
 function isConflict(error: unknown): boolean {
   return isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
 }
 
-/** Longest time for which latches are held for background work. */
 const REST_MS_MAX = 200
 
-/** Fulfilled when `work` has settled, or after `atMostMs`. */
 async function endOf(work: Promise<unknown>, atMostMs: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise((resolve) => {
@@ -292,11 +288,10 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[], ownKey: Uint8Arr
 }
 
 /**
- * A client may commit a key in the future. A write of that key must then start above that version.
- * Other transactions may still commit below such a start_ts. So it is not used where reads would then belong to
- * different moments: serializable transactions, checks of keys that are not written, and scans. Two-phase commit cannot
- * use it, because the oracle gives the commit_ts. Riders must not commit ahead of the clock. All of these conflict
- * until the clock has passed the version.
+ * A client may commit a key in the future. A write of that key must then start above that version. Other transactions may still
+ * commit below such a start_ts. So it is not used where reads would then belong to different moments: serializable transactions,
+ * checks of keys that are not written, and scans. Two-phase commit cannot use it, because the oracle gives the commit_ts. Riders
+ * must not commit ahead of the clock. All of these conflict until the clock has passed the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs
@@ -308,9 +303,8 @@ const OPTIONS = {
 } as const satisfies Record<string, TransactionOptions>
 
 /**
- * Must not resolve locks inside a try: with one-phase commit, resolving takes latches that the try holds and would
- * deadlock. A try throws `key_locked` instead. Its locks are resolved between tries, and the next try has a newer
- * start_ts.
+ * Must not resolve locks inside a try: with one-phase commit, resolving takes latches that the try holds and would deadlock. A
+ * try throws `key_locked` instead. Its locks are resolved between tries, and the next try has a newer start_ts.
  */
 function withoutResolving(resolver: Resolver, isOnePhase: boolean): Resolver {
   return {

@@ -21,11 +21,9 @@ import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 
 /** Limit on checks, ops and riders together. Larger transactions take several turns. */
 const ITEMS_MAX = 64
-/** Limit on keys read, each by one look-up. */
 const READS_MAX = 16
 /**
- * A checked version that expires sooner than this after the start may be gone at commit_ts, so such a check needs
- * validation.
+ * A checked version that expires sooner than this after the start may be gone at commit_ts, so such a check needs validation.
  */
 const EXPIRES_SOON = timestampFromMs(1000)
 
@@ -140,7 +138,6 @@ export class OneTurn {
     return undefined
   }
 
-  /** @returns undefined when one of the keys cannot be read at once. */
   #read(keys: ReadonlyMap<string, Uint8Array>, ts: Timestamp, { prefetched }: CountedReads): Found | undefined {
     const versions = new Map<string, Version | undefined>()
     for (const [text, key] of keys) {

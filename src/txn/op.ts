@@ -44,7 +44,6 @@ export type Op =
       readonly keyOnly: boolean
     }
   | {
-      /** Deletes the first `limit` keys of the range. */
       readonly op: 'delete_range'
       readonly start: Uint8Array | undefined
       readonly end: Uint8Array | undefined
@@ -151,7 +150,6 @@ function endOf({ expiry, lease }: Extract<Op, { op: 'put' | 'insert' }>, nowTs: 
   return { expireTs: expireTsOf(expiry, nowTs), lease }
 }
 
-/** Returns no promise when the op has nothing to wait for. */
 function runOp({ txn, nowTs, signal }: Running, op: Op, index: number): Awaitable<OpResult> {
   switch (op.op) {
     case 'get':

@@ -16,15 +16,11 @@ const PERIOD_MS = 60_000
 /** How long a repeat waits for the first request, which another server may be running. */
 const WAIT_MS_MAX = 10_000
 
-/** The outcomes stored within one period. */
 interface Period {
-  /** Expiry of its last outcome. */
   readonly expiresAtMs: number
-  /** By caller. */
   readonly bytes: Map<string, number>
 }
 
-/** Committed by the transaction with its own writes. */
 export type OutcomeRow = PrewriteMutation & { readonly value: Uint8Array }
 
 /**
@@ -58,8 +54,7 @@ export class Outcomes {
 
   /**
    * @param found the row, as the request has read it.
-   * @param signal is checked before an answer is repeated, because a repeat may have waited longer than its token is
-   *   valid.
+   * @param signal is checked before an answer is repeated, because a repeat may have waited longer than its token is valid.
    * @returns the answer of an earlier request, if there is one.
    * @throws KvError `idempotency_mismatch`
    */
@@ -81,8 +76,7 @@ export class Outcomes {
   /**
    * Makes the row for the outcome of a request.
    * @param answer see `COMMIT_TS_OF_ROW`.
-   * @throws KvError `overloaded` or `payload_too_large` when the outcome has no room. Nothing must have been written
-   *   yet.
+   * @throws KvError `overloaded` or `payload_too_large` when the outcome has no room. Nothing must have been written yet.
    */
   rowOf(idempotency: Idempotency, answer: object): OutcomeRow {
     this.#requireRoom(idempotency.caller)
@@ -99,7 +93,6 @@ export class Outcomes {
     this.#add(caller, key.length + value.length, this.#store.time.steadyMs() + IDEMPOTENCY_MS)
   }
 
-  /** Stores the outcome of a request that has written nothing. */
   async store(idempotency: Idempotency, answer: object): Promise<void> {
     const row = this.rowOf(idempotency, answer)
     const options = { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: WAIT_MS_MAX } as const
@@ -109,7 +102,6 @@ export class Outcomes {
     this.stored(idempotency, row)
   }
 
-  /** Removes expired outcomes, and counts the others. */
   async collect(): Promise<void> {
     const nowMs = this.#store.time.steadyMs()
     const before = this.#bytes

@@ -8,9 +8,7 @@ import { lockInfo } from '../lock-info.js'
 import { done, type Outcome, type RowView, recordsToPass, refused, rollbackOf, txnRecord } from '../row.js'
 import { isData, isVisible, type WriteRecord } from '../write.js'
 
-/** Answer for one key. It holds after the request's mutations are written. */
 export interface AcquiredKey {
-  /** Newest Put that a locking read sees; undefined when the key is absent. */
   readonly version: WriteRecord | undefined
   readonly isLocked: boolean
   /** `force_lock`: timestamp of the lock, above the requested `forUpdateTs`; `version` is read there too. */
@@ -19,10 +17,9 @@ export interface AcquiredKey {
 
 /**
  * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`. A newer record of any kind is a
- * conflict, which `force_lock` answers by locking at that record.
- * A repeated request raises the lock's TTL and `forUpdateTs` (then with the request's primary) to its own, and changes nothing
- * else. It ignores `lockOnlyIfExists`, because the lock is there.
- * After the transaction's own commit TiKV locks once more; this refuses.
+ * conflict, which `force_lock` answers by locking at that record. A repeated request raises the lock's TTL and `forUpdateTs`
+ * (then with the request's primary) to its own, and changes nothing else. It ignores `lockOnlyIfExists`, because the lock is
+ * there. After the transaction's own commit TiKV locks once more; this refuses.
  * @param row history of depth `data` for `startTs`, or for `forUpdateTs` if that is lower.
  * @param request its `keys` are ignored; `lockTtl` in milliseconds. @param clockTs see `recordsToPass`.
  * @returns at most one mutation. Errors: `key_locked`, `write_conflict` (`pessimistic_retry`), `already_exists`,

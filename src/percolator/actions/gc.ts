@@ -2,7 +2,6 @@ import type { Timestamp } from '../../timestamp.js'
 import { deleteWrite, type Mutation, type RowView } from '../row.js'
 import { isData, isVisible, type WriteRecord } from '../write.js'
 
-/** Position in a long history that is collected in parts, newest first. */
 export interface GcPart {
   /** Newest Put or Delete at or below the safe point in the earlier parts, if any. */
   readonly base: WriteRecord | undefined
@@ -13,7 +12,6 @@ export interface GcAnswer {
   readonly mutations: Mutation[]
   readonly removed: number
   readonly garbage: readonly WriteRecord[]
-  /** `base` of the next part. */
   readonly base: WriteRecord | undefined
 }
 

@@ -3,7 +3,6 @@ import { CorruptRecord } from './key.js'
 
 export const TS_BYTES = 8
 
-/** 8 bytes, big endian. */
 export function writeTs(out: Buffer, ts: Timestamp, at: number): void {
   out.writeUInt32BE(Math.floor(ts / 2 ** 32), at)
   out.writeUInt32BE(ts % 2 ** 32, at + 4)

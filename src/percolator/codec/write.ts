@@ -8,7 +8,10 @@ const WRITE = 'write'
 const PROTECTED = 1
 const OVERLAPPED_ROLLBACK = 2
 
-/** [type, start_ts, short_value | nil, flags], then expire_ts and lease_fence, up to the last one that is not 0; commit_ts is in the key. */
+/**
+ * [type, start_ts, short_value | nil, flags], then expire_ts and lease_fence, up to the last one that is not 0; commit_ts is in
+ * the key.
+ */
 export function encodeWrite(write: WriteRecord): Buffer {
   const flags = (write.isProtected ? PROTECTED : 0) | (write.hasOverlappedRollback ? OVERLAPPED_ROLLBACK : 0)
   const type = TYPES.indexOf(write.type)

@@ -29,7 +29,6 @@ export async function reachGuard(
   reaches: Reaches,
 ): Promise<ReachGuard> {
   const within = new Set<string>()
-  /** Primaries of transactions with keys that the caller may not access. */
   const primaries = new Map<string, Uint8Array>()
   /** By kind of commit and primary. Saves a walk over the primary's list of keys per lock. */
   const known = new Map<string, boolean>()

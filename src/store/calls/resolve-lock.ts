@@ -3,7 +3,6 @@ import type { DecidedTxn, ResolveLockAnswer, ResolveLockRequest } from '../../pe
 import { done, type Mutation, type RowView } from '../../percolator/row.js'
 import type { DepthOf, RowAccess } from './row-access.js'
 
-/** Locks per update, when the request names no keys. */
 const LOCKS_AT_A_TIME = 256
 
 export async function resolveLock(rows: RowAccess, request: ResolveLockRequest): Promise<ResolveLockAnswer> {

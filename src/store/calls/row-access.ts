@@ -27,7 +27,6 @@ export interface RowAccess {
   readonly removalTs: Timestamp
   /** No prewrite may lead to a commit at or below it: the highest resolved_ts taken, or a later delete_range; 0: none. */
   readonly passedTs: Timestamp
-  /** Upper bound of all timestamps handed out or observed. */
   readonly lastTs: Timestamp
   readonly shortValueBytesMax: number
   readonly meters: StoreMeters

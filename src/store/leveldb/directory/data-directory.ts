@@ -17,7 +17,6 @@ import { sealRecords } from './seal-records.js'
 
 export const FORMAT_VERSION = 7
 
-/** The first format with a log of changes. */
 const LOG_FORMAT = 6
 
 /**

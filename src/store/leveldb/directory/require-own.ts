@@ -11,7 +11,6 @@ const OF_A_VOLUME =
 
 /** Files that RocksDB has and LevelDB has not. */
 const OF_ROCKSDB = /^(IDENTITY|OPTIONS-\d+)$/
-/** Records that every start writes. */
 export const OF_A_START = ['format', 'oracle/mark', 'cursor/secret'].map(metaKey)
 
 /**

@@ -19,13 +19,11 @@ interface Batch {
   readonly changes: readonly LoggedChange[] | undefined
 }
 
-/** Batches that share one write. */
 class Group {
   readonly batches: Batch[] = []
   #over: Promise<void> | undefined
   #end: () => void = () => {}
 
-  /** Fulfilled when all batches are answered. */
   get over(): Promise<void> {
     this.#over ??= new Promise((resolve) => {
       this.#end = resolve
@@ -54,7 +52,6 @@ class Group {
 export class GroupCommit {
   #next = new Group()
   #writing: Promise<void> | undefined
-  /** Batches that wait or are being written. */
   readonly queue = { batches: 0, bytes: 0 }
 
   constructor(
@@ -136,7 +133,6 @@ export class GroupCommit {
     return group
   }
 
-  /** @returns the bytes of the group. */
   #dequeue({ batches }: Group): number {
     let sum = 0
     for (const { bytes } of batches) sum += bytes

@@ -74,7 +74,6 @@ function engineOf(db: Level, directory: string, { onReopen, onClose }: LevelHook
   }
 }
 
-/** Operations between two yields. */
 const OPS_AT_A_TIME = 4096
 
 function* filledBatch(db: Level, ops: readonly EngineOp[]) {

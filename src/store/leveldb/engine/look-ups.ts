@@ -19,7 +19,6 @@ const POOLED_MAX = 2048
  */
 export class LookUps {
   readonly #engine: Engine
-  /** Number of look-ups that the thread pool still takes. */
   #pooledLeft: number
   #pooledNext = POOLED_MIN
   #excessMs = 0
@@ -44,7 +43,6 @@ export class LookUps {
     return this.#engine.get(key)
   }
 
-  /** Always on the event loop. */
   getNow(key: Buffer): Buffer | undefined {
     const beganAtMs = performance.now()
     const bytes = this.#engine.getSync(key)

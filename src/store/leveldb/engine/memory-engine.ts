@@ -4,7 +4,6 @@ import type { Engine, EngineIterator, EngineOp, EngineRange, EngineReader } from
 
 /** Longer values stay Buffers. Short ones take less memory as strings. */
 const TEXT_BYTES_MAX = 1024
-/** Operations between two yields. */
 const OPS_AT_A_TIME = 1024
 const NO_VALUE = Buffer.alloc(0)
 
@@ -12,7 +11,6 @@ type Records = PersistentMap<string | Buffer>
 
 export class MemoryEngine implements Engine {
   #records: Records = new PersistentMap()
-  /** The last batch. */
   #written: Promise<void> = Promise.resolve()
 
   getSync(key: Buffer): Buffer | undefined {

@@ -15,5 +15,4 @@ export type LostRecords =
       readonly keys: readonly Buffer[]
       readonly isLaterKept?: boolean
     }
-  /** The list of tables is lost. */
   | { readonly kind: 'tables'; readonly file: string }

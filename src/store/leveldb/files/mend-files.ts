@@ -112,7 +112,6 @@ function boundsOf(table: LiveTable | undefined): StoredRange {
   return { gte: table?.smallest, lte: table?.largest }
 }
 
-/** The MANIFEST's state, as far as it can be read. */
 async function remembered(
   directory: string,
   sizes: ReadonlyMap<string, number>,

@@ -125,7 +125,6 @@ function soundBlocks(file: Buffer): { readonly kept: readonly KeptBlock[]; reado
   return { kept: indexed.filter((_, i) => isKept[i]), lost }
 }
 
-/** First stored key above this one. */
 function after(internalKey: Buffer): Buffer {
   return Buffer.concat([userKey(internalKey), Buffer.of(0)])
 }
@@ -184,7 +183,6 @@ function isSound(file: Buffer, { offset, size }: Handle): boolean {
   return maskedCrc(crc32c(file, offset, end + 1)) === file.readUInt32LE(end + 1)
 }
 
-/** @returns undefined when the block is damaged. */
 function entriesOf(file: Buffer, handle: Handle): Entry[] | undefined {
   if (!isSound(file, handle)) return undefined
   const { offset, size } = handle

@@ -16,7 +16,6 @@ export interface VerifiedFiles {
   readonly faults: readonly FileFault[]
   readonly files: number
   readonly bytes: number
-  /** Tables together exceed `tableBytesMax` and were not read. */
   readonly isPartial: boolean
 }
 

@@ -53,7 +53,6 @@ type FindingKind =
   | 'lost_version'
   | 'above_mark'
 
-/** A contradiction in the records, and the operations that mend it. */
 export interface Finding {
   readonly kind: FindingKind
   readonly key?: Uint8Array

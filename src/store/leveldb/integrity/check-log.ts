@@ -109,7 +109,6 @@ class LogCheck {
       }
   }
 
-  /** @returns the delete_ranges. */
   async #checkRecords(): Promise<RangeChange[]> {
     const removals: RangeChange[] = []
     for await (const page of this.#records())

@@ -185,7 +185,6 @@ class Check {
     }
   }
 
-  /** @returns the oracle's mark. */
   async #checkMeta(): Promise<Timestamp> {
     let mark: Timestamp | undefined
     for await (const { stored, value } of this.#sound(META)) {
@@ -219,7 +218,6 @@ class Check {
     }
   }
 
-  /** Reports records under unknown prefixes. */
   async #checkGaps(): Promise<void> {
     for (const [i, prefix] of [-1, ...PREFIXES].entries()) {
       const range = { gte: Buffer.of(...(prefix < 0 ? [] : [prefix + 1])), lt: boundOf(PREFIXES[i]), values: false }

@@ -7,7 +7,6 @@ import type { Lock } from '../../../percolator/lock.js'
 import { resolvedBelow } from '../../../percolator/resolved.js'
 import type { Timestamp } from '../../../timestamp.js'
 
-/** Entries that a walk visits between two yields. */
 const ENTRIES_AT_A_TIME = 4096
 
 /** `rank` is the highest resolved_ts that the lock allows, while the entry is in the heap. */
@@ -42,7 +41,6 @@ export class LockTable {
     return this.#entries.size === 0 ? undefined : this.#entries.get(keyText(key))
   }
 
-  /** @param texts keys by `keyText`. */
   hasAny(texts: readonly string[]): boolean {
     if (this.#entries.size > 0) for (const text of texts) if (this.#entries.has(text)) return true
     return false

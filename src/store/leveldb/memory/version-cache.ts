@@ -69,7 +69,6 @@ export class VersionCache {
     this.#put(text, version)
   }
 
-  /** Gives up a fill, unless it has ended. */
   cancelFill(key: Uint8Array, fill: symbol): void {
     const text = keyText(key)
     if (this.#fills.get(text) === fill) this.#fills.delete(text)

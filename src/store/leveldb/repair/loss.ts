@@ -120,14 +120,12 @@ function spanOf({ gte, lte }: StoredRange): string {
   return `from ${gte === undefined ? 'the first' : placeName(gte)} to ${lte === undefined ? 'the last' : placeName(lte)}`
 }
 
-/** The part of the range in a column family. */
 function clipped({ gte, lte }: StoredRange, prefix: number): StoredRange | undefined {
   if (gte !== undefined && (gte[0] ?? 0) > prefix) return undefined
   if (lte !== undefined && (lte[0] ?? 0) < prefix) return undefined
   return { gte: gte?.[0] === prefix ? gte : undefined, lte: lte?.[0] === prefix ? lte : undefined }
 }
 
-/** The part of the range in `place`. */
 function clippedTo({ gte, lte }: StoredRange, place: EngineRange): StoredRange | undefined {
   if (gte !== undefined && gte.compare(place.lt) >= 0) return undefined
   if (lte !== undefined && lte.compare(place.gte) < 0) return undefined
@@ -145,7 +143,6 @@ function moved({ gte, lte }: StoredRange, prefix: number): [gte: Buffer, lt: Buf
   ]
 }
 
-/** Cuts off the timestamp. */
 function wholeKeyOf(bound: Buffer): Buffer {
   for (let at = isOfServer(bound) ? 18 : 9; at < bound.length; at += 9)
     if (bound[at] !== 0xff) return bound.subarray(0, at + 1)

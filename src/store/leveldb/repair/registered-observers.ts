@@ -7,7 +7,6 @@ import { observerIdIn } from '../records/system-kinds.js'
 
 const RECORDS_AT_A_TIME = 1000
 const OBSERVERS = 'observer/'
-/** Limit on the names in a message. */
 const NAMES_MAX = 20
 
 interface Whose {
@@ -26,7 +25,6 @@ export class RegisteredObservers {
     this.#areAllKnown = areAllKnown
   }
 
-  /** @returns undefined when no observer's cells can be lost. */
   whose(isMeant: (id: Timestamp) => boolean): Whose | undefined {
     const names = [...this.#names].flatMap(([id, name]) => (isMeant(id) ? name : [])).sort()
     if (names.length === 0 && this.#areAllKnown) return undefined

@@ -136,7 +136,6 @@ function unfinished(directory: string, error: unknown): unknown {
   return new DataDirectoryError(detail, { cause: error })
 }
 
-/** Copies the directory to a free name beside it. */
 async function copyOf(directory: string, what: string, nowMs: number): Promise<string> {
   const stamp = new Date(nowMs).toISOString().replaceAll(/[-:]|\..*/g, '')
   const name = `${directory.replace(/\/+$/, '')}.${what}-${stamp}`

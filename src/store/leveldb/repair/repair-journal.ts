@@ -11,7 +11,6 @@ import type { LostRecords } from '../files/lost-records.js'
  */
 export class RepairJournal {
   readonly #directory: string
-  /** Losses of an interrupted repair. */
   readonly before: readonly LostRecords[]
   readonly isContinued: boolean
 

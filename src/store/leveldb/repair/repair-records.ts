@@ -318,7 +318,6 @@ class RecordsRepair {
       }
   }
 
-  /** True when a record of CF_WRITE is among the reported losses. */
   #mayHaveLostWrite(key: Uint8Array, commitTs: Timestamp): boolean {
     return this.#lostKeys.has(keyText(key)) || this.#damaged.meets(writeKey(key, commitTs))
   }

@@ -12,9 +12,7 @@ import type { Pace } from '../../pace.js'
 import type { SystemName, SystemRecords, SystemWrite } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
-/** Expired cells per batch. */
 const EXPIRED_AT_A_TIME = 512
-/** Removed records of unregistered observers per write. */
 const SWEPT_AT_A_TIME = 512
 
 export class CellCalls implements MarkedCells {

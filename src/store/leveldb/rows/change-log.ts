@@ -22,7 +22,6 @@ import { type ResolvedRows, ResolvedTs } from './resolved-ts.js'
 import { WithExpiries } from './with-expiries.js'
 import type { WrittenAhead } from './written-ahead.js'
 
-/** Changes per page. */
 const PAGE = 256
 /** A page ends early with the value that reaches this many bytes. */
 const PAGE_BYTES = 1024 * 1024
@@ -50,7 +49,6 @@ export class LevelDbChangeLog implements ChangeLog {
   #begin: Timestamp
   /** See META_LOG_READ. */
   #isRead: boolean
-  /** The newest delete_range. */
   #removed: Timestamp = 0
 
   constructor(rows: LoggedRows, begin: Timestamp, isRead: boolean) {

@@ -5,7 +5,6 @@ import { LOGICAL_PER_MS } from '../../../timestamp.js'
 import type { EngineOp } from '../engine/engine.js'
 import { logKey } from '../records/keyspace.js'
 
-/** Limits of one record. */
 const RECORD_CHANGES_MAX = 4096
 const RECORD_BYTES_MAX = 64 * 1024
 /** Limit on the timestamps from a record's first change to its last. A reader begins this far below its position. */

@@ -23,7 +23,6 @@ import { Compaction, type Walked } from './compaction.js'
 import { guard } from './guard.js'
 import type { RowStore } from './row-store.js'
 
-/** Write records per step of a collection. */
 const STEP_RECORDS = 512
 
 /** Not a key: keys have at least one byte. */
@@ -31,7 +30,6 @@ const SAFE_POINT_LATCH = ''
 
 export class Collection {
   readonly #rows: RowStore
-  /** Safe point of the last collection that completed. */
   #collectedTo: Timestamp = -1
   /** The log has no record below this key. */
   #trimmedTo = logBound(0)
@@ -171,7 +169,6 @@ export class Collection {
   }
 }
 
-/** A key, with the part of its history in one page. */
 interface Row {
   readonly key: Uint8Array
   readonly writes: readonly WriteRecord[]

@@ -21,9 +21,8 @@ export interface NewestKnown {
 
 /**
  * Turns mutations into operations of LevelDB: one record per mutation, a copy of each key's newest Put or Delete in CF_NEWEST,
- * and an entry in CF_EXPIRY per version that expires.
- * A caller that removes the newest must remove all Puts and Deletes of the key: `gc` removes a newest Delete only after all older
- * versions.
+ * and an entry in CF_EXPIRY per version that expires. A caller that removes the newest must remove all Puts and Deletes of the
+ * key: `gc` removes a newest Delete only after all older versions.
  */
 export function* engineOps(
   mutations: readonly Mutation[],

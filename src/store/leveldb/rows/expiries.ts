@@ -15,7 +15,6 @@ export class Expiries {
   /** No version expires above `#floor` and below `#next`. Unknown at first. */
   #floor: Timestamp = 0
   #next: Timestamp = 0
-  /** Reads in progress. */
   readonly #looks = new Set<{ least: Timestamp }>()
 
   constructor(engine: () => Engine) {

@@ -4,7 +4,6 @@ import type { RestoreProgress } from '../../store.js'
 import type { Engine } from '../engine/engine.js'
 import { readRestoreProgress } from './restore-progress.js'
 
-/** Pause after a failed attempt to reopen. */
 const REOPEN_PAUSE_MS = 1000
 
 export const SHUTTING_DOWN = 'the server is shutting down'
@@ -25,13 +24,11 @@ type State =
    */
   | {
       readonly name: 'recovering'
-      /** Message of the failed write. */
       readonly failure: string
       /** `failure`, and the message of the last failed attempt to reopen. */
       readonly fault: string
       /** False while the engine is closed or opening. */
       readonly isEngineUp: boolean
-      /** Milliseconds on the monotonic clock. */
       readonly reopenNotBefore: number
     }
   /** All calls are refused until the server is started again. */
@@ -50,7 +47,6 @@ export class Health {
   #restoring: RestoreProgress | undefined
   #reopening: Promise<void> | undefined
   #reopenings = 0
-  /** The last failure that `onChange` reported. */
   #told: string | undefined
   #refusedSinceMs = 0
   /** Set when closing begins. A failed write then does not reopen the database: the next opening of the directory decides it. */
@@ -82,7 +78,6 @@ export class Health {
     return this.#state.name === 'open'
   }
 
-  /** The reason while writes are refused. */
   get fault(): string | undefined {
     if (this.#state.name === 'open') return undefined
     return this.#state.name === 'ended' ? this.#state.why : this.#state.fault
@@ -252,7 +247,6 @@ export class Health {
     if (this.#state.name !== 'ended') this.#state = { name: 'closed', fault: this.fault ?? 'closed' }
   }
 
-  /** Fulfilled when no attempt to reopen is running. */
   async settled(): Promise<void> {
     await this.#reopening
   }

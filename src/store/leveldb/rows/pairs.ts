@@ -46,7 +46,6 @@ export async function readPairsInto(
   return false
 }
 
-/** @param bytes mean size of a pair. */
 function valuesAtATime(bytes: number): number {
   return Math.min(VALUES_AT_A_TIME, Math.max(1, Math.floor(VALUES_BYTES / Math.max(1, bytes))))
 }

@@ -7,7 +7,6 @@ import { isInFlight } from './published-locks.js'
 
 /** The locks stay ranked for this time to twice this time after the last use of resolved_ts. */
 const RANKED_MS = 30_000
-/** Limit on the locks visited for `heldBackBy`. */
 const VISITS_MAX = 4096
 
 export interface ResolvedRows {

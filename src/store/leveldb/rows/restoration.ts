@@ -27,7 +27,6 @@ import type { RowStore } from './row-store.js'
 
 const NOTHING = Buffer.alloc(0)
 const NOTHING_STORED: NewestKnown = { bound: () => 0, stored: () => undefined }
-/** Records removed per batch. */
 const REMOVED_AT_A_TIME = 10_000
 
 /**

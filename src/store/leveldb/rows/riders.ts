@@ -27,7 +27,6 @@ import { claimOf, type SystemName } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
 interface AckToMake extends AskedAck {
-  /** Name of the entry. */
   readonly name: SystemName
   entry: Entry | undefined
   ack: Ack | undefined
@@ -131,7 +130,6 @@ export class LevelDbRiders implements PrewriteRiders {
     for (const one of this.#acks) if (isHidden(one)) one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
   }
 
-  /** Names of the records that the decision needs. */
   #names(): SystemName[] {
     this.#unclaimed = this.#acks.filter((one) => !this.#isClaimed(one))
     return [
@@ -239,7 +237,6 @@ export class LevelDbRiders implements PrewriteRiders {
   }
 }
 
-/** Limit on the records looked up in one turn of the event loop. */
 const RECORDS_NOW_MAX = 128
 
 /** True when a newer change has replaced the entry that the run has seen. */

@@ -96,7 +96,6 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   readonly records: SystemReads
   /** Upper bound of the timestamps of all reads. Calculated commit timestamps are above it. */
   maxTs: Timestamp
-  /** Timestamps of the running delete_ranges. */
   readonly removals = new Set<Timestamp>()
   safePoint: Timestamp
 
@@ -405,7 +404,6 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     }
   }
 
-  /** Publishes a written batch to listeners, readers and waiters. */
   *#told(
     published: PublishedLocks,
     changes: readonly LoggedChange[],
@@ -596,7 +594,6 @@ function isNewestCommit(onePc: PrewriteRequest | undefined): boolean {
 
 type Done<T> = (error: unknown, value: T | undefined) => void
 
-/** Limit on the keys of a change that runs in one turn of the event loop. */
 const KEYS_NOW_MAX = 64
 
 /**

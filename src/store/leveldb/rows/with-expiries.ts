@@ -12,12 +12,10 @@ export class WithExpiries {
   readonly #pages: AsyncGenerator<readonly ExpiryChange[], void>
   #page: readonly ExpiryChange[] = []
 
-  /** @param pages in order. */
   constructor(pages: AsyncGenerator<readonly ExpiryChange[], void>) {
     this.#pages = pages
   }
 
-  /** Call after the last `merged`. */
   async close(): Promise<void> {
     await this.#pages.return()
   }

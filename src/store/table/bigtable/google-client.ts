@@ -31,7 +31,6 @@ export async function openTable(address: TableAddress, options: TableOptions = {
 
 type CallKind = keyof Table['calls']
 
-/** Parallel requests of one read with many keys. */
 const REQUESTS_AT_ONCE = 4
 
 class GoogleTable implements Table {

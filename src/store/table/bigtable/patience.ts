@@ -18,7 +18,6 @@ export class Patience {
     this.#endsAt = performance.now() + waitMs
   }
 
-  /** Timeout of the next try. */
   get callMs(): number {
     return Math.max(1, Math.min(CALL_MS, this.#endsAt - performance.now()))
   }

@@ -23,7 +23,6 @@ export class RowChunks {
   #family: string | undefined
   #qualifier: Buffer | undefined
   #cells: Cell[] = []
-  /** Pieces of a value whose end is still missing. */
   #pieces: Buffer[] = []
 
   /** @throws Error for pieces that form no row. */

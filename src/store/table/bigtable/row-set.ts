@@ -9,7 +9,6 @@ interface Part extends RowRange {
   readonly isKey: boolean
 }
 
-/** The rows to read, in ascending, disjoint parts. */
 export type RowSet = readonly Part[]
 
 export function rowSetOf({ keys = [], ranges = [] }: Pick<RowsRequest, 'keys' | 'ranges'>): RowSet {

@@ -50,7 +50,6 @@ export async function checkTable(rows: RawRows, options: CheckTableOptions): Pro
   return check
 }
 
-/** The newest record of all. */
 interface Newest {
   readonly key: Buffer
   readonly write: WriteRecord

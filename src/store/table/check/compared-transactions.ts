@@ -15,7 +15,6 @@ export interface Seen {
 export class ComparedTransactions {
   readonly #max: number
   readonly #seen = new Map<Timestamp, Seen>()
-  /** One transaction in this many is compared. */
   oneIn = 1
 
   constructor(max = TRANSACTIONS_MAX) {

@@ -35,7 +35,6 @@ function complement(bytes: Buffer): Buffer {
 export const LOCK_COLUMN: ColumnRange = { family: 'l' }
 export const REVISION_COLUMN: ColumnRange = { family: 'v' }
 
-/** The records of a family at or above `ts`. */
 function downTo(family: Family, ts: Timestamp): ColumnRange {
   return { family, to: descending(ts) }
 }

@@ -36,7 +36,6 @@ const CELLS_AT_A_TIME = 64
 /** Parallel calls. More would wait in the client until they time out. */
 const CALLS_AT_ONCE = 64
 const SWEPT_AT_A_TIME = 256
-/** Prefix of the rows of hints for a later time. */
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
 export class CellRows implements HintedCells {

@@ -21,9 +21,7 @@ import type { RestoreWatch } from './restore-watch.js'
 const ID_BYTES = 16
 const RESTORED_BYTES = 2 * ID_BYTES
 const NOTHING = Buffer.alloc(0)
-/** Rows of one block that are written in parallel. */
 const ROWS_AT_ONCE = 64
-/** Limit on tries to write one row that others keep changing. */
 const TRIES_MAX = 20
 /** The caller itself looks at the row after a refused change. */
 const LOOKED_AT: Certainty = { isDone: async () => false }
@@ -41,10 +39,9 @@ type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
 
 /**
  * Fills an empty table with the pairs of a backup. During that, a marker in the row `restore` keeps all servers of the table,
- * this one included, from rows of users.
- * The revision of a restored row is the id of the backup and the holder of the marker, and is longer than any other revision.
- * This shows which rows another server has changed and which are restored already, and limits a removal for another restore to
- * rows that restores have written.
+ * this one included, from rows of users. The revision of a restored row is the id of the backup and the holder of the marker, and
+ * is longer than any other revision. This shows which rows another server has changed and which are restored already, and limits
+ * a removal for another restore to rows that restores have written.
  */
 export class TableRestoring implements RestoreSteps<HeldRecord> {
   readonly #table: Table

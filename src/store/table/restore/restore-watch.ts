@@ -10,7 +10,6 @@ import {
   readRestoreRecord,
 } from './restore-row.js'
 
-/** How often a server reads the row. */
 const POLL_MS = 1000
 /** Maximum age of the copy of the row on which a server serves. */
 const COPY_MS_MAX = 3000
@@ -21,11 +20,10 @@ export interface RestoreWatchOptions {
 }
 
 /**
- * This server's copy of the row that says whether a restore is incomplete.
- * A restore puts a marker there, and touches no row of a user before `quietMs` have passed. Suppose a copy is at most `copyMsMax`
- * old and shows no marker. Then no pair of a restore had been written when the server asked: what it has read is no half of a
- * restore, and a write on the condition that the row is as it was read cannot replace a pair. Clocks are never compared; they
- * only have to run at the same pace.
+ * This server's copy of the row that says whether a restore is incomplete. A restore puts a marker there, and touches no row of a
+ * user before `quietMs` have passed. Suppose a copy is at most `copyMsMax` old and shows no marker. Then no pair of a restore had
+ * been written when the server asked: what it has read is no half of a restore, and a write on the condition that the row is as
+ * it was read cannot replace a pair. Clocks are never compared; they only have to run at the same pace.
  */
 export class RestoreWatch {
   readonly #table: Table

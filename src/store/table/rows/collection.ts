@@ -18,7 +18,6 @@ import type { SafePoint } from './safe-point.js'
 
 /** Records per family that one change removes from a row. */
 const RECORDS_AT_ONCE = 512
-/** Rows that change in parallel. */
 const ROWS_AT_ONCE = 16
 /** Limit on tries of a row that others keep changing. Their commits collect it as well. */
 const TRIES_MAX = 3
@@ -30,7 +29,6 @@ const BARE_S = 3600
 interface Observers {
   /** Fulfilled when all registrations written before the call are known. @throws KvError `storage_unavailable` */
   refresh(): Promise<void>
-  /** The observers whose ranges contain the key. */
   at(key: Uint8Array): readonly unknown[]
 }
 

@@ -46,7 +46,6 @@ import { knownByRead } from './known-row.js'
 import type { RowTable } from './row-table.js'
 import type { SafePoint } from './safe-point.js'
 
-/** Long values read in parallel. */
 const VALUES_AT_A_TIME = 16
 /** Limit on repeats of a read whose long values are collected in the meantime. */
 const READS_MAX = 3

@@ -78,7 +78,6 @@ export class SafePoint {
     return this.#settled()?.cleared ?? 0
   }
 
-  /** Length of the protocol's second. */
   get secondMs(): number {
     return this.#record.secondMs ?? SECOND_MS
   }

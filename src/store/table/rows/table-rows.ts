@@ -28,7 +28,6 @@ const ROWS_AT_ONCE = 64
 /** How long a change is decided again while others keep changing its rows. */
 const CONTENDED_MS_MAX = 10_000
 
-/** The state of one row during a change. */
 interface Held {
   /** undefined: the row has to be read. */
   row: KnownRow | undefined
@@ -65,7 +64,6 @@ export class TableRows implements RowAccess {
   readonly meters = new StoreMeters()
   /** Keep requests of this process from losing races against each other. */
   readonly latches = new Latches(this.meters.latchWaits)
-  /** Called when this process has removed the lock of a key. */
   onUnlock: (key: Uint8Array) => void = () => {}
   readonly #contended = new ContendedKeys()
   readonly #table: RowTable
@@ -231,7 +229,6 @@ export class TableRows implements RowAccess {
     return { isWhole: true, mayHaveLanded }
   }
 
-  /** Reads the missing rows. */
   async #complete(
     keys: readonly Uint8Array[],
     held: readonly Held[],
@@ -379,7 +376,6 @@ function decided<T>({ decide }: Change<T>, rows: readonly KnownRow[], isRepeat: 
   }
 }
 
-/** The keys that a prewrite is going to change. */
 function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[] {
   if (request === undefined) return []
   const marking = request.mutations.filter(({ op }) => op === 'put' || op === 'insert' || op === 'delete')
@@ -396,7 +392,6 @@ function deepest<T>({ keys, depth }: Change<T>): HistoryDepth {
   return DEPTHS[deepest] as HistoryDepth
 }
 
-/** @returns true when there were guesses to forget. */
 function forgetGuesses(held: readonly Held[], isMeant: (one: Held, i: number) => boolean): boolean {
   let hasForgotten = false
   for (const [i, one] of held.entries()) {

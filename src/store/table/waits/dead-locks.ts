@@ -4,7 +4,6 @@ import type { Resolver } from '../../../coordinator/lock-resolver.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
 
-/** Locks ended in parallel. */
 const AT_A_TIME = 64
 /** Pause between two questions about a lock, whose primary may live on. */
 const ASK_AGAIN_MS = 1000

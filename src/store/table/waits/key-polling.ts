@@ -8,9 +8,7 @@ import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { Family, Table } from '../layout/table.js'
 import type { DeadLocks } from './dead-locks.js'
 
-/** Pause between two passes. */
 const POLL_MS = 500
-/** Rows per call. */
 const ROWS_AT_A_TIME = 1000
 const ABSENT = ''
 

@@ -5,13 +5,11 @@ import type { WaitAnswer, WaitAsk } from './wait-report.js'
 /** More processes than ever ask one leader. With more the graph starts again. */
 const SERVERS_MAX = 10_000
 
-/** The graph of one term of leadership. */
 interface Led {
   readonly epoch: number
   /** Unique to this process and term, so that no ask of another term is mistaken for one of this. */
   readonly name: string
   readonly graph: WaitGraph
-  /** Last sequence number per process. */
   readonly sequences: Map<string, number>
 }
 

@@ -24,16 +24,13 @@ const POLL_MS_MAX = 100
 /** Waiters of this process that poll a key as often as a single one would. */
 const WAITERS_AT_FULL_PACE = 4
 
-/** Ends a pause early. */
 const WOKEN = new Error('the lock is gone')
 
-/** A request between two tries. */
 interface Paused {
   readonly startTs: Timestamp
   readonly woken: AbortController
 }
 
-/** The reported wait for one transaction's lock. */
 interface ReportedWait {
   readonly wait: WaitForEntry
   /** Aborted with `deadlock`. */
@@ -49,7 +46,6 @@ interface ReportedWait {
 export class PollingLocks {
   readonly #rows: TableRows
   readonly #reads: Reads
-  /** Waiting requests of this process, by key. */
   readonly #paused = new Map<string, Set<Paused>>()
   #waiting = 0
   readonly #closed = new AbortController()

@@ -10,7 +10,6 @@ export interface NumberedWait {
 }
 
 export interface WaitReport {
-  /** New waits, and those that go on. */
   readonly waits: readonly NumberedWait[]
   readonly ended: readonly number[]
 }

@@ -105,7 +105,6 @@ export class WaitReports {
     }
   }
 
-  /** @returns milliseconds until the next report. */
   async #report(): Promise<number> {
     await undefined // Waits of the same turn share a report.
     const { waits, isFull } = this.#take()
