@@ -27,9 +27,7 @@ export interface Asked {
 /** All of PerKV's own metrics. docs/monitoring/README.md shows them: `npm run docs`. */
 export function* families(measured: Measured, asked: Asked): Generator<Family, void> {
   const { database, version, durability } = measured
-  yield gauge('perkv_build_info', 'The version of the server, its store and its durability. Always 1.', [
-    [{ version, store: database.store.name, durability }, 1],
-  ])
+  yield gauge('perkv_build_info', 'Always 1.', [[{ version, store: database.store.name, durability }, 1]])
   yield* ofHttp(measured, asked)
   yield* ofTransactions(database.store.figures.meters)
   const status = database.status()
@@ -48,26 +46,22 @@ function ofHttp({ traffic, meters }: Measured, { connections }: Asked): Family[]
   return [
     histogram(
       'perkv_http_request_duration_seconds',
-      'From the head of a request to the end of its answer. The route is a pattern such as /v1/kv/:key, or none; the code is the status.',
+      'From the head of a request to the end of its answer. route: a pattern such as /v1/kv/:key, or none; code: the status.',
       byRoute(meters, ({ answers }) => answers),
     ),
     histogram(
       'perkv_http_stream_duration_seconds',
-      'The same of streams (feeds, NDJSON, backups), which last as long as their client listens.',
+      'Duration of feeds, NDJSON streams and backups.',
       byRoute(meters, (route) => route.streams),
     ),
     counter(
       'perkv_http_problems_total',
-      'Problems by the code in their body.',
+      'Problem documents by their code.',
       [...meters.problems].map(([code, count]) => [{ code }, count]),
     ),
     gauge('perkv_http_connections', 'Open connections; bound: --connections-max.', connections),
-    gauge(
-      'perkv_http_requests_in_flight',
-      'Requests that are admitted and not answered; bound: --requests-max.',
-      requests,
-    ),
-    counter('perkv_http_requests_shed_total', 'Requests that were refused because of overload.', shed),
+    gauge('perkv_http_requests_in_flight', 'Requests being served; bound: --requests-max.', requests),
+    counter('perkv_http_requests_shed_total', 'Requests refused because of overload.', shed),
     gauge('perkv_http_body_bytes', 'Bytes of request bodies in memory; bound: --bodies-bytes-max.', bodyBytes),
     gauge('perkv_http_answer_bytes', 'Bytes of long answers in memory; bound: --answers-bytes-max.', answerBytes),
     gauge('perkv_http_streams', 'Open NDJSON scans and backups; bound: --streams-max.', streams),
@@ -78,7 +72,7 @@ function ofHttp({ traffic, meters }: Measured, { connections }: Asked): Family[]
     ),
     histogram(
       'perkv_event_loop_delay_seconds',
-      'By how much a timer came late: for so long every request has waited for the processor.',
+      'Lateness of a timer: so long every request has waited for the processor.',
       traffic.loopDelays,
     ),
   ]
@@ -95,32 +89,32 @@ function* byRoute(
 function ofTransactions({ commits, rolledBackKeys, resolvedLocks, refusals, ...waits }: StoreMeters): Family[] {
   const refused = [...refusals].map(([name, count]) => [name.split('\n') as [string, string], count] as const)
   return [
-    counter('perkv_commits_total', 'Committed transactions: 1pc in one phase, 2pc in two, async by async commit.', [
-      [{ kind: '1pc' }, commits.onePhase],
-      [{ kind: '2pc' }, commits.twoPhase],
-      [{ kind: 'async' }, commits.async],
-    ]),
-    counter('perkv_rolled_back_keys_total', 'Keys of transactions that their clients rolled back.', rolledBackKeys),
+    counter(
+      'perkv_commits_total',
+      'Committed transactions: in one phase (1pc), in two (2pc), by async commit (async).',
+      [
+        [{ kind: '1pc' }, commits.onePhase],
+        [{ kind: '2pc' }, commits.twoPhase],
+        [{ kind: 'async' }, commits.async],
+      ],
+    ),
+    counter('perkv_rolled_back_keys_total', 'Keys rolled back by their clients.', rolledBackKeys),
     counter(
       'perkv_write_conflicts_total',
-      "Prewrites and locks refused because of a newer version. TiKV's reasons: optimistic, pessimistic_retry, self_rolled_back, rc_check_ts, lazy_uniqueness_check.",
+      "Prewrites and locks refused because of a newer version, by TiKV's reasons.",
       refused.flatMap(([[code, reason], count]) => (code === 'write_conflict' ? [[{ reason }, count] as const] : [])),
     ),
-    counter(
-      'perkv_refusals_total',
-      'Prewrites, commits and pessimistic locks that were refused, by code; deadlock counts deadlocks.',
-      byCode(refused),
-    ),
-    counter('perkv_resolved_locks_total', 'Locks that were ended for other transactions: committed, rolled_back.', [
+    counter('perkv_refusals_total', 'Prewrites, commits and pessimistic locks refused, by code.', byCode(refused)),
+    counter('perkv_resolved_locks_total', 'Locks of other transactions that were committed or rolled back.', [
       [{ outcome: 'committed' }, resolvedLocks.committed],
       [{ outcome: 'rolled_back' }, resolvedLocks.rolledBack],
     ]),
     histogram(
       'perkv_latch_wait_seconds',
-      'Waits for other requests that write the same key at this moment; free latches are not counted.',
+      'Waits for requests that write the same key at this moment; free latches are not counted.',
       waits.latchWaits,
     ),
-    histogram('perkv_lock_wait_seconds', 'Waits of pessimistic requests in the queue of a lock.', waits.lockWaits),
+    histogram('perkv_lock_wait_seconds', 'Waits of pessimistic requests for a lock.', waits.lockWaits),
   ]
 }
 
@@ -139,18 +133,14 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
     ...(locks === undefined
       ? []
       : [
-          gauge('perkv_locks', 'Locks that stand; bound: --locks-max.', locks),
-          gauge(
-            'perkv_oldest_lock_age_seconds',
-            'Seconds since the oldest lock began; 0: none stands. Not on Bigtable.',
-            ageS,
-          ),
+          gauge('perkv_locks', 'Locks; bound: --locks-max.', locks),
+          gauge('perkv_oldest_lock_age_seconds', 'Age of the oldest lock; 0: there is none.', ageS),
         ]),
-    gauge('perkv_lock_waiters', 'Requests in the queues of locks now.', store.figures.waiting),
+    gauge('perkv_lock_waiters', 'Pessimistic requests that wait for a lock.', store.figures.waiting),
     gauge('perkv_open_transactions', 'Open interactive transactions; bound: --txns-max.', openTransactions),
     gauge(
       'perkv_open_transaction_bytes',
-      'Bytes that open transactions hold in memory; bound: --txns-bytes-max.',
+      'Bytes buffered by open transactions; bound: --txns-bytes-max.',
       transactionBytes,
     ),
     gauge(
@@ -164,10 +154,10 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
 function ofOracle({ store }: Database): Family[] {
   const { meters, aheadMs, clockAheadMs } = store.figures.oracle
   return [
-    counter('perkv_oracle_timestamps_total', 'Timestamps that the oracle has handed out.', meters.timestamps),
+    counter('perkv_oracle_timestamps_total', 'Timestamps handed out.', meters.timestamps),
     histogram(
       'perkv_oracle_wait_seconds',
-      "Waits for timestamps: until the oracle's mark is on disk (mark), or because clients ask for more than time allows (ahead).",
+      "Waits for timestamps: for the oracle's write to disk (mark), or for the clock (ahead).",
       [
         [{ reason: 'mark' }, meters.markWaits],
         [{ reason: 'ahead' }, meters.aheadWaits],
@@ -175,15 +165,15 @@ function ofOracle({ store }: Database): Family[] {
     ),
     gauge(
       'perkv_oracle_ahead_seconds',
-      'By how much timestamps run ahead of the clock, after bursts of over 2048 per millisecond.',
+      'How far timestamps are ahead of the clock, after bursts of over 2048 per millisecond.',
       aheadMs / 1000,
     ),
     gauge(
       'perkv_clock_ahead_seconds',
-      "By how much the server's clock is ahead of the system clock, which was set back.",
+      "How far the server's clock is ahead of a system clock that was set back.",
       clockAheadMs / 1000,
     ),
-    counter('perkv_clock_steps_total', 'Steps of the system clock by more than a second: forward, back.', [
+    counter('perkv_clock_steps_total', 'Steps of the system clock by more than a second.', [
       [{ direction: 'forward' }, meters.clockSteps.forward],
       [{ direction: 'back' }, meters.clockSteps.back],
     ]),
@@ -200,7 +190,7 @@ function ofTable({ store, registry }: Database): Family[] {
       ...Object.entries(calls).map(([kind, count]) => [{ kind }, count] as const),
     ]),
     counter('perkv_table_races_total', 'Changes of rows that others had changed meanwhile.', races),
-    counter('perkv_table_lost_guesses_total', 'Those of them that were decided on a row in memory.', lostGuesses),
+    counter('perkv_table_lost_guesses_total', 'Races lost because the decision used a cached row.', lostGuesses),
     counter('perkv_table_lost_answers_total', 'Changes of rows whose answer was lost.', uncertain),
     counter('perkv_table_trimmed_records_total', 'Old records that went with other changes of their rows.', trimmed),
   ]
@@ -216,17 +206,9 @@ function ofStorage(
   const levels = store.files?.levels() ?? []
   const writable = fault === undefined && restoring === undefined ? 1 : 0
   return [
-    gauge(
-      'perkv_writable',
-      '1; 0 while writes are refused (a full disk, damage, a restore that is not complete).',
-      writable,
-    ),
-    histogram('perkv_engine_write_seconds', 'Writes of the engine, each with its fsync (--durability sync).', writes),
-    histogram(
-      'perkv_group_commit_batches',
-      'Batches of requests that shared a write. Many: the disk is the bound, and group commit makes up for it.',
-      groupBatches,
-    ),
+    gauge('perkv_writable', '0 while writes are refused (a full disk, damage, a restore), else 1.', writable),
+    histogram('perkv_engine_write_seconds', 'Writes of the engine, each with its fsync.', writes),
+    histogram('perkv_group_commit_batches', 'Batches that shared a write. Many: the disk is the bound.', groupBatches),
     histogram('perkv_group_commit_bytes', 'Bytes of a write.', groupBytes),
     counter('perkv_engine_failed_writes_total', 'Writes that failed.', failedWrites),
     gauge(
@@ -236,41 +218,25 @@ function ofStorage(
     ),
     gauge(
       'perkv_engine_queued_bytes',
-      'Bytes of batches that wait for the disk; bound: --write-queue-bytes-max.',
+      'Bytes that wait for the disk; bound: --write-queue-bytes-max.',
       writeQueue.bytes,
     ),
-    counter('perkv_version_cache_hits_total', 'Reads of single keys that memory has answered.', cache.hits),
+    counter('perkv_version_cache_hits_total', 'Reads of single keys answered from memory.', cache.hits),
     counter(
       'perkv_version_cache_misses_total',
-      'Reads of single keys that went to LevelDB. Many, with slow reads: raise --cache-bytes-max.',
+      'Reads of single keys that went to LevelDB. Many, and slow: raise --cache-bytes-max.',
       cache.misses,
     ),
     ...(cacheBytes === undefined
       ? []
-      : [
-          gauge(
-            'perkv_version_cache_bytes',
-            'Bytes that the version cache holds; bound: --cache-bytes-max.',
-            cacheBytes,
-          ),
-        ]),
+      : [gauge('perkv_version_cache_bytes', 'Bytes of the version cache; bound: --cache-bytes-max.', cacheBytes)]),
     ...(storeBytes === undefined
       ? []
-      : [
-          gauge(
-            'perkv_store_bytes',
-            'Bytes of the tables on disk, about. The log beside them has a few MiB.',
-            storeBytes,
-          ),
-        ]),
+      : [gauge('perkv_store_bytes', 'Bytes of the tables on disk, about, without the log.', storeBytes)]),
     ...(diskSpace === undefined
       ? []
       : [
-          gauge(
-            'perkv_disk_free_bytes',
-            'Bytes that the file system of --data has free for the server.',
-            diskSpace.freeBytes,
-          ),
+          gauge('perkv_disk_free_bytes', 'Free bytes of the file system of --data.', diskSpace.freeBytes),
           gauge('perkv_disk_size_bytes', 'All bytes of the file system of --data.', diskSpace.bytes),
         ]),
     gauge(
@@ -292,26 +258,26 @@ function ofCollection({ store }: Database, { gc, safePoint }: DatabaseStatus): F
   return [
     gauge(
       'perkv_safe_point_age_seconds',
-      'Age of the safe point: about --gc-life-time and --gc-interval together, unless something holds it back.',
+      'Age of the safe point: about --gc-life-time plus --gc-interval, unless something holds it back.',
       safePoint === 0 ? 0 : secondsSince(store.now(), safePoint),
     ),
     gauge('perkv_pins', 'Pinned snapshots.', gc.pins),
-    counter('perkv_collections_total', 'Collections of old versions that have begun.', runs),
+    counter('perkv_collections_total', 'Collections of old versions.', runs),
     counter('perkv_collection_failures_total', 'Collections that failed.', failures),
-    counter('perkv_collection_seconds_total', 'How long collections have run.', seconds),
-    counter('perkv_collection_removed_versions_total', 'Versions that collections have removed.', removedVersions),
+    counter('perkv_collection_seconds_total', 'Run time of collections.', seconds),
+    counter('perkv_collection_removed_versions_total', 'Versions removed by collections.', removedVersions),
     gauge('perkv_collection_running', '1 while old versions are collected.', gc.isRunning ? 1 : 0),
     ...(lastRun === undefined
       ? []
       : [
           gauge(
             'perkv_collection_last_start_timestamp_seconds',
-            'Unix time at which the last collection began; absent before the first.',
+            'Unix time of the last collection; absent before the first.',
             lastRun.startedAtMs / 1000,
           ),
           gauge(
             'perkv_collection_last_duration_seconds',
-            'How long the last collection took; absent before the first.',
+            'Duration of the last collection; absent before the first.',
             lastRun.durationMs / 1000,
           ),
         ]),
@@ -322,34 +288,30 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
   const { lagMs, heldBackBy, live, behind } = feed
   const consumers = database.changes.consumers.summary()
   return [
-    gauge('perkv_feed_lag_seconds', 'How far the change feed is behind because locks hold it back.', lagMs / 1000),
+    gauge('perkv_feed_lag_seconds', 'How far locks hold the change feed back.', lagMs / 1000),
     gauge(
       'perkv_feed_held_back_by',
-      'Locks that hold the change feed back, of transactions that are over 2 s old.',
+      'Locks of transactions over 2 s old that hold the change feed back.',
       heldBackBy.length,
     ),
-    gauge('perkv_feed_streams', 'Streams of changes: live ones have caught up, those behind read the log on disk.', [
+    gauge('perkv_feed_streams', 'Streams of changes: live, or behind and reading from disk.', [
       [{ state: 'live' }, live],
       [{ state: 'behind' }, behind],
     ]),
     gauge('perkv_consumers', 'Durable consumers; bound: --consumers-max.', consumers.count),
     gauge('perkv_consumers_lost', 'Consumers whose position collection has passed.', consumers.lost),
-    gauge(
-      'perkv_consumer_lag_seconds',
-      'Age of the oldest position of a consumer that is not lost.',
-      consumers.lagMs / 1000,
-    ),
+    gauge('perkv_consumer_lag_seconds', 'Age of the oldest position that is not lost.', consumers.lagMs / 1000),
   ]
 }
 
 function ofLeases({ leases }: Database): Family[] {
   const { held, waiting, grants, renewals, ends } = leases.summary()
   return [
-    gauge('perkv_leases', 'Leases that are held; bound: --leases-max.', held),
+    gauge('perkv_leases', 'Leases in force; bound: --leases-max.', held),
     gauge('perkv_lease_waits', 'Requests that wait for a lease; bound: --watches-max.', waiting),
-    counter('perkv_lease_grants_total', 'Leases that were granted.', grants),
+    counter('perkv_lease_grants_total', 'Leases granted.', grants),
     counter('perkv_lease_renewals_total', 'Renewals of leases.', renewals),
-    counter('perkv_lease_ends_total', 'Leases that ended: released by the holder, or ran_out without a renewal.', [
+    counter('perkv_lease_ends_total', 'Leases released by their holder, or run out.', [
       [{ end: 'released' }, ends.released],
       [{ end: 'ran_out' }, ends.ranOut],
     ]),
@@ -377,22 +339,22 @@ function ofObservers(all: readonly CountedObserver[]): Family[] {
     ),
     gauge(
       'perkv_observer_parked',
-      'Keys that have failed too often; nobody runs them again by itself.',
+      'Keys that failed too often and wait for somebody to look.',
       per(({ parked }) => parked),
     ),
     gauge(
       'perkv_observer_lag_seconds',
-      'Age of the oldest change that is not covered by a run.',
+      'Age of the oldest change not covered by a run.',
       per(({ lagMs }) => lagMs / 1000),
     ),
     counter(
       'perkv_observer_acks_total',
-      'Runs that were committed.',
+      'Runs committed.',
       per(({ acks }) => acks),
     ),
     counter(
       'perkv_observer_conflicts_total',
-      'Runs that were refused.',
+      'Runs refused.',
       per(({ conflicts }) => conflicts),
     ),
   ]
