@@ -16,15 +16,14 @@ export interface Measured {
   readonly durability: string
 }
 
-/** What the system has to be asked for. */
 export interface Asked {
   readonly connections: number
-  /** undefined: the store has no files, or cannot tell at present. */
+  /** undefined: the store has no files, or their size is unknown at present. */
   readonly storeBytes: number | undefined
   readonly diskSpace: DiskSpace | undefined
 }
 
-/** All of PerKV's own metrics. docs/monitoring/README.md shows them: `npm run docs`. */
+/** All of PerKV's own metrics. docs/monitoring/README.md lists them: `npm run docs`. */
 export function* families(measured: Measured, asked: Asked): Generator<Family, void> {
   const { database, version, durability } = measured
   yield gauge('perkv_build_info', 'Always 1.', [[{ version, store: database.store.name, durability }, 1]])

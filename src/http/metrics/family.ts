@@ -5,16 +5,15 @@ export type Labels = Readonly<Record<string, string | number>>
 export interface Sample {
   readonly labels: Labels
   readonly value: number
-  /** Of a part of a histogram: the name of the family with `_bucket`, `_sum` or `_count`. */
+  /** For parts of a histogram: the name of the family with `_bucket`, `_sum` or `_count`. */
   readonly metricName?: string
 }
 
-/** A metric of the text format, with its samples of this moment. */
 export interface Family {
   readonly name: string
   readonly help: string
   readonly type: 'counter' | 'gauge' | 'histogram'
-  /** Made while they are written out. Those of one histogram belong to one moment. */
+  /** Generated while they are written. The samples of one histogram are of one moment. */
   readonly values: Iterable<Sample>
 }
 
