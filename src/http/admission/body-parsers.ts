@@ -3,7 +3,6 @@ import type { FastifyInstance } from 'fastify'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { inSlices } from '../../event-loop/slices.js'
 import { BODY_VALUES_PER_KEY, type Limits } from '../../limits.js'
-import { notJson } from '../wire/json-error.js'
 import { readJson } from '../wire/json-reader.js'
 import { foreignCharset } from '../wire/media-type.js'
 import { readMsgpack } from '../wire/msgpack-reader.js'
@@ -40,10 +39,15 @@ export function parseBodies(app: FastifyInstance, traffic: Traffic, limits: Limi
       const charset = foreignCharset(request.headers['content-type'])
       if (charset !== undefined) return done(unsupportedCharset(charset))
       if (!isUtf8(bytes)) return done(invalid('body', 'the body is not UTF-8'))
-      if (bytes.length > JSON_AT_ONCE_BYTES_MAX)
-        return read(readJson(bytes, bodyLimits), done, ({ message }) => `the body is not JSON: ${message}`)
-      const text = bytes.toString('utf8')
-      return parseJson(request, text, (error, value) => done(error && notJson(text), value))
+      if (bytes.length === 0) return done(invalid('body', 'the body is empty, and not JSON'))
+      const readInSteps = (then: Done): void =>
+        read(readJson(bytes, bodyLimits), then, ({ message }) => `the body is not JSON: ${message}`)
+      if (bytes.length > JSON_AT_ONCE_BYTES_MAX) return readInSteps(done)
+      return parseJson(request, bytes.toString('utf8'), (refused, value) => {
+        if (!refused) return done(null, value)
+        // Reads it again for line and column: messages of `JSON.parse` lack them for some errors, and quote the body.
+        readInSteps((error) => done(error ?? invalid('body', 'the body holds the name constructor.prototype')))
+      })
     })
   })
   const msgpack = ['application/msgpack', 'application/x-msgpack', 'application/vnd.msgpack']

@@ -10,7 +10,7 @@ import {
   requireFewer,
   ValueCount,
 } from './body-values.js'
-import { jsonErrorAt, whatIsWrong } from './json-error.js'
+import { jsonErrorAt } from './json-error.js'
 
 const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]
 const [LIST, LIST_END, OBJECT, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x7d]
@@ -40,7 +40,8 @@ class Unexpected extends Error {
 /**
  * `JSON.parse` in steps, for long bodies: yields between values.
  * @param bytes valid UTF-8.
- * @throws SyntaxError; KvError for a body beyond `limits`, or nested deeper than BODY_DEPTH_MAX.
+ * @throws SyntaxError with line and column, which count from 1; KvError for a body beyond `limits`, or nested deeper than
+ *   BODY_DEPTH_MAX.
  */
 export function* readJson(bytes: Buffer, limits: BodyLimits): Generator<void, unknown, void> {
   const line: Line = { number: 1, from: 0 }
@@ -49,7 +50,8 @@ export function* readJson(bytes: Buffer, limits: BodyLimits): Generator<void, un
   } catch (error) {
     if (!(error instanceof Unexpected)) throw error
     const column = bytes.toString('utf8', line.from, error.at).length + 1
-    throw new SyntaxError(whatIsWrong(error.at >= bytes.length, line.number, column))
+    const wrong = error.at >= bytes.length ? 'it ends too early' : 'an unexpected character'
+    throw new SyntaxError(`${wrong} at line ${line.number}, column ${column}`)
   }
 }
 
@@ -145,7 +147,10 @@ function endOfText(bytes: Buffer, from: number): number {
   }
   for (;;) {
     const quote = bytes.indexOf(QUOTE, at)
-    if (quote === -1) throw new Unexpected(bytes.length)
+    if (quote === -1) {
+      const lineEnd = bytes.indexOf(NEWLINE, from) // A string has none.
+      throw new Unexpected(lineEnd === -1 ? bytes.length : lineEnd)
+    }
     let escapes = 0
     while (quote - escapes > at && bytes[quote - escapes - 1] === BACKSLASH) escapes++
     at = quote + 1

@@ -3,7 +3,6 @@ import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
 import { KvError } from '../../../src/errors/kv-error.js'
 import { atOnce } from '../../../src/event-loop/slices.js'
-import { notJson } from '../../../src/http/wire/json-error.js'
 import { readJson } from '../../../src/http/wire/json-reader.js'
 import { readMsgpack } from '../../../src/http/wire/msgpack-reader.js'
 import { BODY_DEPTH_MAX, BODY_FIELDS_MAX } from '../../../src/limits.js'
@@ -115,6 +114,10 @@ describe('JSON', () => {
     )
   })
 
+  test('a byte order mark is no part of it', () => {
+    expect(fromJson('\ufeff{"a":1}')).toEqual({ a: 1 })
+  })
+
   test('a prototype is no field', () => {
     expect(outcome(() => fromJson('{"__proto__":{"a":1}}'))).toBe('invalid_argument')
     expect(outcome(() => fromJson('{"\\u005f_proto__":1}'))).toBe('invalid_argument')
@@ -131,47 +134,6 @@ describe('JSON', () => {
     expect(tooLarge(`[${'0,'.repeat(999)}0]`)).toBe('payload_too_large')
     const long = `{"ops":[{},{"value":"${'x'.repeat(60_001)}"}]}`
     expect(() => fromJson(long)).toThrow(/^ops\[1\]\.value has 60003 bytes, over the limit of 10000$/)
-  })
-})
-
-describe('where a text stops being JSON', () => {
-  const placeOf = (read: () => unknown): string | undefined => {
-    try {
-      read()
-    } catch (error) {
-      return (error as Error).message.replace('the body is not JSON: ', '')
-    }
-    return undefined
-  }
-
-  test('is told as it is of short texts', { tags: ['long'] }, () => {
-    const space = fc.constantFrom(undefined, 2, '\t\n')
-    const damaged = fc
-      .tuple(value, space, fc.nat(), fc.nat(3), fc.constantFrom('', ',', '"', '}', ']', '[', '{', '0', ':', 'x', '\n'))
-      .map(([given, indent, at, cut, put]) => {
-        const text = JSON.stringify([given], null, indent)
-        const place = at % (text.length + 1)
-        return text.slice(0, place) + put + text.slice(place + cut)
-      })
-    fc.assert(
-      fc.property(damaged, (text) => {
-        fc.pre(parsed(text) === 'malformed' && !hasProto(text))
-        const place = placeOf(() => fromJson(text))
-        // The end of a text that nobody closes is not looked at for what else is wrong with it.
-        fc.pre(!place?.startsWith('it ends too early'))
-        expect(place).toBe(notJson(Buffer.from(text).toString()).message.replace('the body is not JSON: ', ''))
-      }),
-      {
-        numRuns: 1000,
-        examples: [['{"\u{1f600}":\n"é", x'], ['["a\\x"]'], ['\ufeff [\r\n 01]'], ['[tru]'], ['["a\nb"]']],
-      },
-    )
-    expect(placeOf(() => fromJson('{"a":\n ['))).toBe('it ends too early at line 2, column 3')
-  })
-
-  test('a byte order mark is no part of it', () => {
-    expect(fromJson('\ufeff{"a":1}')).toEqual({ a: 1 })
-    expect(placeOf(() => fromJson('\ufeff\ufeff1'))).toBe('an unexpected character at line 1, column 2')
   })
 })
 
