@@ -33,8 +33,8 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
 const REPLACEMENT = '\ufffd'
 
 /**
- * Node replaces bytes of an argument that are not UTF-8, and so would name another key or file. Linux still has the bytes, and tells
- * them from an argument that has this character.
+ * Refuses arguments that are not UTF-8. Node replaces their bytes, and so would name another key or file. Linux still has the
+ * bytes, which distinguish them from an argument with a real replacement character.
  * @throws UsageError
  */
 function requireUtf8(args: readonly string[]): void {
@@ -57,10 +57,10 @@ function rawArguments(): Buffer[] | undefined {
   }
 }
 
-/** What stdout failed with, once it has been reported. */
+/** The error of stdout, once it has been reported. */
 let reported: unknown
 
-/** A reader that goes away has what it wanted: the command ends, or does the rest of its work, without a word. */
+/** Ends the command silently, or lets it finish its other work, when its reader goes away: the reader has what it wanted. */
 function guardOutput(): void {
   process.stderr.on('error', () => {})
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -71,7 +71,7 @@ function guardOutput(): void {
   })
 }
 
-/** After `--` these are arguments. */
+/** Words after `--` are arguments. */
 function asksForHelp(args: readonly string[]): boolean {
   const end = args.indexOf('--')
   const flags = end === -1 ? args : args.slice(0, end)
@@ -91,7 +91,7 @@ perkv COMMAND --help has the flags of a command, and an example.
 Commands talk to --server URL, or PERKV_SERVER; default http://127.0.0.1:7400.
 `
 
-/** Errors whose message is one line that says all. */
+/** Errors whose message is one complete line. */
 const FOR_PEOPLE = [UsageError, BigtableSetupError, DataDirectoryError, UnusableFile, UnusableAddress]
 
 function print(text: string): void {
@@ -107,7 +107,7 @@ function fail(error: unknown): void {
   process.exit(isUsage ? 2 : 1)
 }
 
-/** One line for what goes wrong in the field; a stack only for a defect. */
+/** One line for expected failures; a stack only for a defect. */
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const isForPeople = FOR_PEOPLE.some((kind) => error instanceof kind) || 'code' in error

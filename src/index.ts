@@ -1,4 +1,4 @@
-/** `perkv`: a database in this process (docs/embedded.md), beside all of `perkv/client`. */
+/** `perkv`: a database in this process (docs/embedded.md), and all of `perkv/client`. */
 
 export * from './client/index.js'
 export { open } from './embedded/open.js'

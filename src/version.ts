@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 
-/** Of the package. */
 export function version(): string {
   const manifest: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
   return String((manifest as { version: unknown }).version)

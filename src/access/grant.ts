@@ -6,23 +6,23 @@ import { nameInError } from '../errors/nearest-name.js'
 import { printKey } from '../errors/print-key.js'
 import type { Reaches } from '../percolator/reach.js'
 
-/** Prefixes of a token that a refusal names. */
+/** Most prefixes of a token that a refusal names. */
 const PREFIXES_SHOWN = 8
 
 export interface Rights {
   readonly mayWrite: boolean
-  /** The caller reaches keys that begin with one of these; undefined: every key. */
+  /** The caller may use keys that begin with one of these; undefined: every key. */
   readonly prefixes?: readonly Uint8Array[] | undefined
   /**
-   * Owner of open transactions and of outcomes under an Idempotency-Key. All tokens of one name with the same rights share
-   * it. undefined when callers are not told apart.
+   * Owner of open transactions and of outcomes under an Idempotency-Key. All tokens of one name with the same rights share it.
+   * undefined when callers are not distinguished.
    */
   readonly identity?: string | undefined
 }
 
-/** Rights of a caller. Each check throws KvError `forbidden`, with nothing about stored data in it. */
+/** Rights of a caller. Each check throws KvError `forbidden`, which reveals nothing about stored data. */
 export class Grant {
-  /** Every caller of a server without tokens has this. */
+  /** The grant of every caller of a server without tokens. */
   static readonly EVERYTHING = new Grant({ mayWrite: true })
 
   readonly identity: string | undefined
@@ -45,7 +45,6 @@ export class Grant {
     return this.#prefixes
   }
 
-  /** Whether it has every right that the other has. */
   covers({ mayWrite, prefixes }: Grant): boolean {
     if (mayWrite && !this.mayWrite) return false
     if (prefixes === undefined) return !this.isScoped
@@ -67,13 +66,13 @@ export class Grant {
     throw forbidden(`${field} is outside of what this token reaches: ${this.#reach()}`, field)
   }
 
-  /** Refuses a range that is only partly within reach. Narrowed, its answer would be taken for the whole range. */
+  /** Refuses a range that the grant covers only in part: a narrowed answer would be taken for the whole range. */
   requireRange({ start, end }: KeyRange, field: string): void {
     if (this.reachesRange({ start, end })) return
     throw forbidden(`the range is not within what this token reaches: ${this.#reach()}`, field)
   }
 
-  /** Whether the whole range is within reach. */
+  /** Whether the grant covers the whole range. */
   reachesRange({ start, end }: KeyRange): boolean {
     if (this.#prefixes === undefined) return true
     return this.#prefixes.some((prefix) => {
@@ -90,7 +89,7 @@ export class Grant {
     return this.#prefixes?.some((prefix) => asBuffer(key).subarray(0, prefix.length).equals(prefix)) ?? true
   }
 
-  /** Of the caller's own token: nothing of another one. */
+  /** Describes the caller's own token, and no other. */
   #reach(): string {
     const prefixes = this.#prefixes ?? []
     const shown = prefixes.slice(0, PREFIXES_SHOWN).map((prefix) => nameInError(printKey(prefix)))

@@ -1,19 +1,18 @@
 import { KvError } from '../errors/kv-error.js'
 
-/** No caller holds more than this part of a bound that all callers have in common. */
+/** Largest part of a shared bound that one caller may hold. */
 const SHARE = 0.5
 
 /**
- * What each caller holds of something that all callers together may hold only so much of. Each caller has half of it at most, so that
- * nobody can use it up alone. The total is counted by whoever has the bound.
- *
- * A caller is the identity of a token, or `callerOf` a request without one. undefined: the server does not tell its callers apart, so nothing is
- * counted, and all of it is theirs.
+ * The amounts that callers hold of a shared resource. Each caller may have half of it, so that no caller can use it up alone.
+ * The owner of the bound counts the total.
+ * A caller is the identity of a token, or `callerOf` a request without one. undefined: the server does not distinguish its
+ * callers, so nothing is counted, and they may use all of it.
  */
 export class Shares {
   readonly #of = new Map<string, number>()
 
-  /** @param amount negative for what is given back. */
+  /** @param amount negative for a release. */
   add(caller: string | undefined, amount: number): void {
     if (caller === undefined) return
     const sum = (this.#of.get(caller) ?? 0) + amount
@@ -40,11 +39,11 @@ export function halfTaken(what: string): string {
   return `this caller has half of all ${what} that the server allows: the rest is left to others`
 }
 
-/** Things with names, and which caller has made each of them. Of what was made before the server started nobody knows. */
+/** Remembers which caller has made each of some named objects. Objects from before the server's start have no owner. */
 export class OwnedNames {
   readonly #shares = new Shares()
   readonly #owners = new Map<string, string>()
-  /** Those whose making has begun, and may fail. */
+  /** Names whose making has begun, and may fail. */
   readonly #beginning = new Set<string>()
 
   /** @param max of all callers together. */
@@ -55,7 +54,7 @@ export class OwnedNames {
   ) {}
 
   /**
-   * Makes something, or changes what is there. It is the caller's then.
+   * Makes or changes an object, which the caller owns then.
    * @throws KvError `overloaded` when the caller has half of all; the errors of `make`.
    */
   async making<T>(name: string, caller: string | undefined, make: () => Promise<T>): Promise<T> {
@@ -76,7 +75,7 @@ export class OwnedNames {
   }
 
   #require(caller: string): void {
-    // What has gone by itself is found only when that matters.
+    // Objects that have ended by themselves are looked for only when that matters.
     if (!this.#shares.hasRoom(caller, this.max))
       for (const name of this.#owners.keys()) if (!this.#beginning.has(name) && !this.isThere(name)) this.#disown(name)
     this.#shares.require(caller, this.max, this.what)

@@ -19,9 +19,9 @@ interface Entry {
 /**
  * Accepted tokens, stored as digests under a salt of this process.
  *
- * The time of a look-up tells nothing about a token. The Map may compare text byte by byte, but it compares salted digests: a
- * client that does not know the salt can neither choose a digest nor learn from one which token to try next. The comparison
- * that decides is timingSafeEqual.
+ * The time of a look-up reveals nothing about a token. The Map may compare text byte by byte, but it compares salted digests: a
+ * client that does not know the salt can neither choose a digest nor learn from one which token to try next. The comparison that
+ * decides is timingSafeEqual.
  */
 export class Tokens {
   readonly #salt = randomBytes(32).toString('hex')
@@ -38,7 +38,7 @@ export class Tokens {
     return this.#entries.size
   }
 
-  /** @returns false for a token that is there already. */
+  /** @returns false for a token that was added before. */
   add(token: string, grant: Grant): boolean {
     const digest = this.#digest(token)
     const id = digest.toString('latin1')
@@ -100,7 +100,7 @@ function optionsOf(
 }
 
 function grantOf(access: 'rw' | 'ro', token: string, prefixes: readonly string[], name: string | undefined): Grant {
-  // The identity includes the rights: a caller who is given fewer rights loses what was begun with more.
+  // The identity includes the rights: a caller who is given fewer rights loses access to transactions begun with more.
   const who = name === undefined ? ['token', token] : ['name', name]
   const identity = createHash('sha256')
     .update(JSON.stringify([...who, access, [...prefixes].sort()]))

@@ -22,7 +22,7 @@ import { decodePairs } from './pair-records.js'
 import { RunningSums } from './running-sums.js'
 
 export type BackupBlock =
-  /** `isCurrent`: it has the version that is written today. */
+  /** `isCurrent`: the backup has the version that is written today. */
   | { readonly type: 'header'; readonly header: BackupHeader; readonly isCurrent: boolean }
   | { readonly type: 'data'; readonly pairs: readonly BackupEntry[]; readonly body: Buffer }
   | { readonly type: 'end'; readonly totals: BackupTotals }
@@ -30,7 +30,7 @@ export type BackupBlock =
 export interface DecodeOptions {
   /** A longer block is refused before it is read. */
   readonly blockBytesMax?: number
-  /** Updated with every block that is handed out, except the end. */
+  /** Updated with every block that is yielded, except the end. */
   readonly sums?: RunningSums
 }
 

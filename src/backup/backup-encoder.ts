@@ -13,7 +13,7 @@ import { RunningSums } from './running-sums.js'
 
 /** Encodes a backup. Call `begin`, then `add` for each entry, or `data` for each block of entries, then `end`. */
 export class BackupEncoder {
-  /** Entries of the block that is not complete. */
+  /** Entries of the unfinished block. */
   #entries: BackupEntry[] = []
   #bytes = 0
 
@@ -28,7 +28,7 @@ export class BackupEncoder {
     return Buffer.concat([preamble, this.#block('header', Buffer.from(JSON.stringify(wireHeader(header))))])
   }
 
-  /** @param body the encoded pairs, when the caller has them already. */
+  /** @param body the encoded pairs, if the caller has them. */
   data(pairs: readonly BackupEntry[], body = encodePairs(pairs)): Buffer {
     this.sums.counted(pairs)
     return this.#block('data', body)

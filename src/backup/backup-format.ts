@@ -3,9 +3,8 @@ import type { Timestamp } from '../timestamp.js'
 /** docs/backup-format.md describes every byte of a backup. */
 export const BACKUP_MAGIC = 'PerKVbak'
 export const BACKUP_VERSION = 3
-/** Of an increment. */
 export const INCREMENT_VERSION = 4
-/** The same before pairs could expire. They are read too. */
+/** Versions from before pairs could expire. They can be read. */
 export const OLD_BACKUP_VERSION = 1
 export const OLD_INCREMENT_VERSION = 2
 export const PREAMBLE_BYTES = 12
@@ -27,34 +26,32 @@ export interface BackupHeader {
   readonly perkv: string
   /** Pairs before this key are left out. Such a part continues another backup and is not a backup by itself. */
   readonly start?: Uint8Array | undefined
-  /** 32 hex digits that are the store's. Backups of PerKV 0.1 have none, and no increments. */
+  /** 32 hex digits that identify the store. Backups of PerKV 0.1 have none, and no increments. */
   readonly store?: string | undefined
-  /** There in an increment, which holds the newest version above `base.ts` of each key that has one. */
+  /** Present in an increment, which holds the newest version above `base.ts` of each key that has one. */
   readonly base?: BackupBase | undefined
-  /** Ranges of which an increment's base, and the increment itself at or below `ts`, have lost all versions. */
+  /** Ranges that were deleted: the increment's base, and the increment itself at or below `ts`, have lost all versions there. */
   readonly removed?: readonly RemovedRange[] | undefined
 }
 
-/** The backup that an increment goes on from: a full one, or an increment. */
 export interface BackupBase {
   readonly id: string
   readonly ts: Timestamp
 }
 
-/** `[start, end)`, by a delete_range. */
+/** `[start, end)`, removed by a delete_range. */
 export interface RemovedRange {
   readonly start: Uint8Array
   readonly end: Uint8Array
   readonly ts: Timestamp
 }
 
-/** The newest version of a key. */
 export interface BackupEntry {
   readonly key: Uint8Array
   /** Absent: the key was deleted. Only in increments. */
   readonly value?: Uint8Array | undefined
   readonly commitTs: Timestamp
-  /** Only where there is one. */
+  /** Absent: the version does not expire. */
   readonly expireTs?: Timestamp | undefined
 }
 
@@ -66,12 +63,12 @@ export interface BackupTotals {
   readonly bytes: number
 }
 
-/** The bytes are not a complete backup of a supported version. The message says in one line what is wrong and where. */
+/** The bytes are not a complete backup of a supported version. The message names the fault and its place in one line. */
 export class BackupError extends Error {
   override readonly name = 'BackupError'
   readonly code = 'backup_unusable'
   constructor(
-    /** `cut_off`: the bytes so far are good, but the end is missing. `too_large`: a limit of the receiver is lower. */
+    /** `cut_off`: the bytes so far are intact, but the end is missing. `too_large`: a limit of the receiver is lower. */
     readonly reason: 'damaged' | 'cut_off' | 'too_large' | 'unsupported',
     message: string,
   ) {

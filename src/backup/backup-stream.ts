@@ -8,12 +8,12 @@ import type { BackupHeader, BackupPair } from './backup-format.js'
 /** @param from start of the page; undefined: the first key. */
 export type ReadPage = (from: Uint8Array | undefined) => Promise<ScanAnswer>
 
-/** Id of a store in its backups: only those of one store form a chain. @param secret of the store. */
+/** Id of a store in its backups: only backups of one store form a chain. @param secret of the store. */
 export function storeId(secret: Uint8Array): string {
   return createHmac('sha256', secret).update('store of backups').digest('hex').slice(0, 32)
 }
 
-/** Id that is unique to one snapshot of one store. @param secret of the store. */
+/** Unique id of one snapshot of one store. @param secret of the store. */
 export function backupId(secret: Uint8Array, ts: Timestamp): string {
   return createHmac('sha256', secret).update(`backup at ${ts}`).digest('hex').slice(0, 32)
 }

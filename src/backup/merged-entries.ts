@@ -1,6 +1,5 @@
 import type { BackupEntry, RemovedRange } from './backup-format.js'
 
-/** A full backup, or an increment, or a part of one. */
 export interface MergedPart {
   /** In order of their keys. */
   readonly entries: AsyncIterator<BackupEntry>
@@ -8,7 +7,8 @@ export interface MergedPart {
 }
 
 /**
- * The newest entry of each key, in order of the keys, deletions too. Holds one entry of each part, and ends the parts when it ends.
+ * Yields the newest entry of each key, in order of the keys, including deletions. Holds one entry of each part, and ends the
+ * parts when it ends.
  * @param parts oldest first: a version in a later one is newer.
  */
 export async function* mergedEntries(parts: readonly MergedPart[]): AsyncGenerator<BackupEntry, void, undefined> {

@@ -2,14 +2,14 @@ import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import type { BackupEntry } from './backup-format.js'
 
 /**
- * Head of a record: commit_ts (8 bytes), key length (2), value length (4), big endian. Then expire_ts (8) if the first bit of commit_ts
- * is set. Key and value follow.
+ * Head of a record: commit_ts (8 bytes), key length (2), value length (4), big endian. Then expire_ts (8) if the first bit of
+ * commit_ts is set. Key and value follow.
  */
 export const RECORD_HEAD_BYTES = 14
 const EXPIRE_TS_BYTES = 8
-/** In the first half of a commit_ts, which has at most 53 bits. */
+/** First bit of a commit_ts, which has at most 53 bits. */
 const EXPIRES = 2 ** 31
-/** In place of the length of a value: the key was deleted. */
+/** Replaces the length of the value of a deleted key. */
 const DELETED = 0xffffffff
 
 export function recordBytes({ key, value, expireTs }: BackupEntry): number {
@@ -40,17 +40,17 @@ export function encodePairs(pairs: readonly BackupEntry[]): Buffer {
 }
 
 export interface PairBounds {
-  /** Of the snapshot; no pair may be newer. */
+  /** Timestamp of the snapshot; no pair may be newer. */
   readonly ts: Timestamp
-  /** Of the base of an increment: all are above it. */
+  /** Timestamp of an increment's base; every pair is newer. */
   readonly baseTs: Timestamp | undefined
-  /** Not in files of older versions. */
+  /** False for files of older versions. */
   readonly mayExpire: boolean
 }
 
 /**
  * @param after last key of the block before; keys ascend from block to block.
- * @returns pairs whose keys and values are views of `body`; undefined when the body is not valid.
+ * @returns pairs whose keys and values are views of `body`; undefined when the body is invalid.
  */
 export function decodePairs(
   body: Buffer,

@@ -4,7 +4,7 @@ import { type BackupEntry, BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } f
 
 /** Running totals and checksums of a backup. Reader and writer keep the same sums, so a writer can continue where a reader stopped. */
 export class RunningSums {
-  /** Each block's checksum continues the one before it, so a missing or misplaced block is found. */
+  /** Each block's checksum continues the one before it, so a missing or misplaced block is detected. */
   #crc = 0
   readonly #sha256 = createHash('sha256')
   /** Bytes of the file so far. */
@@ -20,7 +20,6 @@ export class RunningSums {
     this.#add(bytes)
   }
 
-  /** Head of a block that comes next. */
   headOf(type: BlockType, body: Buffer): Buffer {
     const head = Buffer.allocUnsafe(BLOCK_HEAD_BYTES)
     head[0] = BLOCK_TYPE_BYTE[type]

@@ -8,12 +8,12 @@ import type { BackupEntry, BackupHeader, RemovedRange } from './backup-format.js
 import { type MergedPart, mergedEntries } from './merged-entries.js'
 import { recordBytes } from './pair-records.js'
 
-/** Bytes of an entry in memory, beside its key and value. */
+/** Bytes of an entry in memory, besides its key and value. */
 const ENTRY_BYTES = 500
 
 /**
- * Sorts changes, which come by commit_ts, by their keys, and keeps the newest of each. Changes of more than `bytesMax` go to sorted files in
- * a directory of their own.
+ * Sorts changes, which arrive by commit_ts, by key, and keeps the newest of each. Changes beyond `bytesMax` are written to
+ * sorted files in a directory of their own.
  */
 export class SortedRuns {
   readonly #directory: string
@@ -23,7 +23,7 @@ export class SortedRuns {
   #files: string[] = []
   readonly removed: RemovedRange[] = []
 
-  /** @param directory is removed at the end, and first if an earlier run has left it. */
+  /** @param directory removed at the end, and at the start if an earlier run has left it. */
   constructor(directory: string, bytesMax: number) {
     this.#directory = directory
     this.#bytesMax = bytesMax
@@ -38,7 +38,7 @@ export class SortedRuns {
     if (this.#bytes > this.#bytesMax) await this.#spill()
   }
 
-  /** The newest change of each key, in order of the keys. Nothing may be added any more. */
+  /** Yields the newest change of each key, in order of the keys. Call it after the last `add`. */
   entries(): AsyncGenerator<BackupEntry, void, undefined> {
     const parts: MergedPart[] = this.#files.map((path) => ({ entries: entriesOf(path), removed: [] }))
     parts.push({ entries: each(this.#sorted()), removed: this.removed })
@@ -79,7 +79,6 @@ const NOBODY = '0'.repeat(32)
 /** A run has entries of any time. */
 const OF_A_RUN: BackupHeader = { id: NOBODY, ts: 2 ** 53 - 2, perkv: '', base: { id: NOBODY, ts: 1 }, removed: [] }
 
-/** The entries of a file. @throws BackupError */
 export async function* entriesOf(path: string): AsyncGenerator<BackupEntry, void, undefined> {
   for await (const block of decodeBackup(createReadStream(path, { highWaterMark: 256 * 1024 })))
     if (block.type === 'data') yield* block.pairs

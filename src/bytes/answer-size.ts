@@ -1,8 +1,8 @@
 import type { LockInfo } from '../errors/lock-info.js'
 
 /**
- * Bytes of memory that a key or a value takes in addition to its content, for objects and Buffers. Measured in Node 20:
- * 170 bytes per key that a scan returns, 390 per pair, 380 per lock.
+ * Bytes of memory that a key or a value takes in addition to its content, for objects and Buffers. Measured in Node 20: 170
+ * bytes per key that a scan returns, 390 per pair, 380 per lock.
  */
 export const ENTRY_BYTES = 200
 
@@ -11,7 +11,7 @@ interface AnyPair {
   readonly value?: Uint8Array | undefined
 }
 
-/** Bytes of key and value. The limits on the size of a page and of a transaction count these. */
+/** Bytes of key and value, as counted by the limits on pages and transactions. */
 export function pairBytes({ key, value }: AnyPair): number {
   return key.length + (value?.length ?? 0)
 }

@@ -9,7 +9,6 @@ export function requireKey(key: Uint8Array, field: string, keyBytesMax: number):
     throw invalid(field, `${field} begins with the bytes 00 00 and perkv/, which are reserved for the server`)
 }
 
-/** @throws KvError `payload_too_large`. */
 export function requireValue(value: Uint8Array, field: string, valueBytesMax: number): void {
   if (value.length > valueBytesMax) throw tooLarge(field, value.length, valueBytesMax)
 }

@@ -3,8 +3,8 @@ const SLAB_BYTES = 64 * 1024
 const SHORT_MAX = 8 * 1024
 
 /**
- * Copies of bytes that are forgotten about in the order in which they are made. They share slabs that nobody else uses: a slice of the
- * pool of `Buffer` keeps 8 KiB in memory, whatever else was in them.
+ * Copies bytes that are dropped in the order in which they were copied. Copies share slabs of their own: a slice of the pool of
+ * `Buffer` keeps 8 KiB in memory, whatever else was in it.
  */
 export class ByteSlabs {
   #slab = Buffer.alloc(0)

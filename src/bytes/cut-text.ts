@@ -1,4 +1,4 @@
-/** The longest beginning of a text that has no more than `bytesMax` bytes in UTF-8. Halves of surrogate pairs become U+FFFD. */
+/** The longest beginning of a text with at most `bytesMax` bytes in UTF-8. Halves of surrogate pairs become U+FFFD. */
 export function cutText(text: string, bytesMax: number): string {
   const start = text.slice(0, bytesMax).toWellFormed() // No character has less than a byte.
   const bytes = Buffer.from(start)

@@ -1,4 +1,4 @@
-/** `Map.groupBy`, which Node 20 has not: groups, and the items of each, are in the order in which they were met. */
+/** `Map.groupBy`, which Node 20 lacks: groups, and the items of each, are in the order in which they were met. */
 export function groupBy<T, K>(items: Iterable<T>, keyOf: (item: T) => K): Map<K, T[]> {
   const groups = new Map<K, T[]>()
   for (const item of items) {

@@ -22,8 +22,8 @@ export function afterPrefix(prefix: Uint8Array): Uint8Array | undefined {
 }
 
 /**
- * The same keys in ascending ranges that neither overlap nor touch. A walk over the result visits each key once, even
- * when a client names many overlapping ranges.
+ * The same keys in ascending ranges that neither overlap nor touch. A walk over the result visits each key once, even when a
+ * client names many overlapping ranges.
  */
 export function mergedRanges(ranges: readonly KeyRange[]): readonly KeyRange[] {
   if (ranges.length < 2) return ranges

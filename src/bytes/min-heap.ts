@@ -1,11 +1,10 @@
-/** An item of a `MinHeap`, which alone changes these fields. */
+/** An item of a `MinHeap`. Only the heap changes these fields. */
 export interface Ranked {
   rank: number
-  /** Its place in the heap; -1: it is not there. */
+  /** Index in the heap; -1: not in it. */
   place: number
 }
 
-/** Items by their rank: a binary heap in which an item can be moved and removed. */
 export class MinHeap<T extends Ranked> {
   readonly #heap: T[] = []
 
@@ -84,7 +83,7 @@ export class MinHeap<T extends Ranked> {
   }
 }
 
-/** Of an item in another heap. */
+/** Refers to an item of another heap. */
 interface Place extends Ranked {
   readonly of: number
 }

@@ -69,7 +69,7 @@ export class OrderedKeys {
     }
   }
 
-  /** Index of the chunk that `key` belongs to: the last chunk that starts at or before it, else the first chunk. */
+  /** Index of the chunk that `key` belongs to: the last chunk that starts at or before it, otherwise the first chunk. */
   #chunkOf(key: string): number {
     let low = 0
     let high = this.#chunks.length

@@ -12,8 +12,8 @@ interface Node<V> {
 }
 
 /**
- * A sorted map of strings whose snapshots cost nothing: a B-tree that copies the nodes on its way to a change, each once per
- * snapshot. Nodes that lose keys are not merged; empty ones go.
+ * A sorted map of strings with snapshots in constant time: a B-tree that copies the nodes on its way to a change, each once per
+ * snapshot. Nodes that lose keys are not merged; empty ones are removed.
  */
 export class PersistentMap<V> {
   #root: Node<V>
@@ -51,9 +51,9 @@ export class PersistentMap<V> {
     while (this.#root.children?.length === 1) this.#root = this.#root.children[0] as Node<V>
   }
 
-  /** A map of the same entries. Changes of one are not seen in the other. */
+  /** A map of the same entries. Later changes of one do not affect the other. */
   snapshot(): PersistentMap<V> {
-    this.#owner = {} // Of the nodes so far, none is owned any more.
+    this.#owner = {} // Both maps copy the present nodes before they change them.
     const snapshot = new PersistentMap<V>()
     snapshot.#root = this.#root
     return snapshot
@@ -74,7 +74,7 @@ export class PersistentMap<V> {
     return { owner: this.#owner, keys: keys.slice(), values: values.slice(), children: children?.slice() }
   }
 
-  /** @param node is owned. @returns the upper part of a node that has become too large. */
+  /** @param node owned by this map. @returns the upper part of a node that has become too large. */
   #setIn(node: Node<V>, key: string, value: V): Node<V> | undefined {
     const { keys, values, children } = node
     if (children === undefined) {
@@ -98,7 +98,9 @@ export class PersistentMap<V> {
     return this.#split(node, at + 1)
   }
 
-  /** @param added index of the key that made it larger. After the last one, nodes stay full: keys that come in order fill them. */
+  /**
+   * @param added index of the key that made it larger. After the last one, nodes stay full: keys that arrive in order fill them.
+   */
   #split({ keys, values, children }: Node<V>, added: number): Node<V> | undefined {
     if (keys.length <= NODE_MAX) return undefined
     const from = added === NODE_MAX ? NODE_MAX : NODE_MAX / 2
@@ -110,7 +112,7 @@ export class PersistentMap<V> {
     }
   }
 
-  /** @param node is owned and has the key. */
+  /** @param node owned by this map, and has the key. */
   #deleteIn({ keys, values, children }: Node<V>, key: string): void {
     if (children === undefined) {
       const at = lowerBound(keys, key)
@@ -149,7 +151,6 @@ function collectDown<V>(node: Node<V>, from: string, to: string, limit: number, 
   }
 }
 
-/** Index of the child that a key belongs to. */
 function childOf(keys: readonly string[], key: string): number {
   const at = lowerBound(keys, key)
   return keys[at] === key ? at : Math.max(0, at - 1)

@@ -1,6 +1,6 @@
 /**
- * Keys that begin with these bytes, `00 00 perkv/`, are for the server's own rows in transactions, and refused for users:
- * outcomes of Idempotency-Keys, and in a store that many servers share acknowledgements and notifications of observers.
+ * Prefix of the server's own rows in transactions, `00 00 perkv/`; keys of users must not begin with it. The rows are outcomes
+ * of Idempotency-Keys and, in a store that many servers share, acknowledgements and notifications of observers.
  */
 export const RESERVED_PREFIX: Uint8Array = Uint8Array.from('\0\0perkv/', (character) => character.charCodeAt(0))
 

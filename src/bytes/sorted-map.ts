@@ -12,11 +12,11 @@ export interface PageRequest {
 export interface Page<T> {
   /** In order of names. */
   readonly items: readonly T[]
-  /** The last name, where there are more. */
+  /** The last name; undefined on the last page. */
   readonly next: string | undefined
 }
 
-/** A map of names that knows their order. A page costs what it looks at, however many names there are. */
+/** A map whose names are sorted. The cost of a page depends on its entries, not on the size of the map. */
 export class SortedMap<V> extends Map<string, V> {
   readonly #names = new OrderedKeys()
 
@@ -35,7 +35,10 @@ export class SortedMap<V> extends Map<string, V> {
     super.clear()
   }
 
-  /** Other requests run meanwhile, and may change the map. @param isShown others are passed over. Default: all are shown. */
+  /**
+   * Runs in slices; the map may change meanwhile. @param isShown entries for which it returns false are skipped. Default: all
+   * are shown.
+   */
   async page({ prefix = '', after, limit }: PageRequest, isShown?: (value: V) => boolean): Promise<Page<V>> {
     const items: V[] = []
     const slices = new Slices()
@@ -56,7 +59,7 @@ export class SortedMap<V> extends Map<string, V> {
   }
 }
 
-/** The lowest text above `after` that begins with `prefix`, or is above all that do. */
+/** The lowest text above `after` that begins with `prefix`, or is above all texts that do. */
 export function lowestAfter(after: string | undefined, prefix = ''): string {
   return after === undefined || after < prefix ? prefix : `${after}\0`
 }

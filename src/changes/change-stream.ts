@@ -21,20 +21,20 @@ import { textOf } from './selection.js'
 import { bytesOf, feedChangeOf, SettledTxn } from './settled-txn.js'
 import { TxnParts } from './txn-parts.js'
 
-/** A batch of events ends with the transaction that reaches this. */
+/** A batch of events ends with the transaction that reaches this size. */
 const BATCH_BYTES = 1024 * 1024
-/** Transactions of the ring that are looked at in one turn of the event loop. */
+/** Transactions of the ring that one turn of the event loop looks at. */
 const RECENT_AT_A_TIME = 1024
 
 export interface StreamOrder {
-  /** They may overlap. undefined: every key. */
+  /** May overlap. undefined: every key. */
   readonly ranges: readonly KeyRange[] | undefined
-  /** First the pairs as of now, or those at `ts` after `key`. */
+  /** Starts with the pairs as of now, or with those at `ts` after `key`. */
   readonly snapshot: true | { readonly ts: Timestamp; readonly key: Uint8Array } | undefined
   readonly keysOnly: boolean
   readonly oldValues: boolean
   readonly heartbeatMs: number
-  /** undefined: it goes on. */
+  /** undefined: the stream has no end. */
   readonly waitMs: number | undefined
   readonly signal: LateSignal | undefined
 }
@@ -48,19 +48,18 @@ export interface StreamSources {
   readonly partBytesMax: number
 }
 
-/** The position of one reader, and the way from there to the present: through a snapshot, through the log, live. */
 export class ChangeStream implements Follower, FeedUser {
   rank = 0
   place = -1
   cursor = 0
   readonly #sources: StreamSources
   readonly #order: StreamOrder
-  /** Everything at or below it was delivered, as far as it is not in the queue of the channel. */
+  /** Everything at or below it was delivered, except what is in the queue of the channel. */
   #position: Timestamp
   /** commit_ts of the last transaction, or part of one, that was read from the log or the ring. */
   #reached: Timestamp = 0
   #channel: Channel | undefined
-  /** The position before the transactions of the channel whose old values are being read. */
+  /** The position before the channel's transactions whose old values are being read. */
   #readingFrom: Timestamp | undefined
   #hasCaughtUp = false
   #isOver = false
@@ -69,7 +68,7 @@ export class ChangeStream implements Follower, FeedUser {
   #endMs: number | undefined
   #toldMs = Number.NEGATIVE_INFINITY
 
-  /** @param position exclusive; the timestamp of the snapshot, where there is one. */
+  /** @param position exclusive; the timestamp of the snapshot, if there is one. */
   constructor(sources: StreamSources, order: StreamOrder, position: Timestamp) {
     this.#sources = sources
     this.#order = order
@@ -85,14 +84,14 @@ export class ChangeStream implements Follower, FeedUser {
       : Math.max(this.#position, this.#channel.positionOf(this, resolved))
   }
 
-  /** All that is settled was delivered. */
+  /** Whether every settled transaction was delivered. */
   get isCaughtUp(): boolean {
     return this.#hasCaughtUp && this.#channel !== undefined && this.position >= this.#sources.feed.resolved
   }
 
-  // ---- What others call
+  // ---- Calls of the channel and the feed
 
-  /** Ends the events. */
+  /** Ends the stream. */
   end(): void {
     this.#isOver = true
     this.wake()
@@ -118,7 +117,7 @@ export class ChangeStream implements Follower, FeedUser {
 
   // ---- Events
 
-  /** Batches end with `resolved`, or within the transactions of one commit_ts. */
+  /** Yields batches that end with `resolved`, or within the transactions of one commit_ts. */
   async *events(): AsyncGenerator<readonly FeedEvent[], void> {
     const { feed } = this.#sources
     const signal = signalOf(this.#order.signal)
@@ -149,7 +148,7 @@ export class ChangeStream implements Follower, FeedUser {
     if (taken !== undefined) {
       const txns = taken.txns.filter(({ commitTs }) => commitTs > this.#position)
       if (oldValues) {
-        this.#readingFrom = before // Collection must leave the versions before.
+        this.#readingFrom = before // Collection must keep the versions before these changes.
         yield* this.#withOld(
           txns.flatMap(({ changes }) => changes),
           taken.upTo,
@@ -182,8 +181,8 @@ export class ChangeStream implements Follower, FeedUser {
   }
 
   /**
-   * Everything at or below `ts` has been delivered, or is part of this batch. A stream that begins above resolved_ts tells that one,
-   * because a commit between them may still come, though not on this stream.
+   * A `resolved` event: everything at or below `ts` was delivered, or is in this batch. A stream that begins above resolved_ts
+   * reports its begin, because a commit between the two may still come, though not on this stream.
    */
   #told(ts: Timestamp): FeedEvent {
     const { feed } = this.#sources
@@ -195,7 +194,7 @@ export class ChangeStream implements Follower, FeedUser {
 
   // ---- Behind
 
-  /** Reads until the stream can join its channel. */
+  /** Reads the log until the stream can join its channel. */
   async *#catchUp(): AsyncGenerator<readonly FeedEvent[], void> {
     const { feed } = this.#sources
     const { ranges } = this.#order
@@ -300,7 +299,7 @@ export class ChangeStream implements Follower, FeedUser {
   *#batch(events: FeedEvent[], upTo: Timestamp): Generator<readonly FeedEvent[], void> {
     const last = events.at(-1)
     if (last?.type === 'txn') this.#reached = last.commitTs
-    // Else the rest of a transaction, or another one of the same commit_ts, is still to come.
+    // Otherwise the rest of a transaction, or another one of the same commit_ts, is still to come.
     const isWhole = this.#reached <= upTo
     const isDue = events.length > 0 || performance.now() >= this.#toldMs + this.#order.heartbeatMs
     if (isWhole && isDue) events.push(this.#told(upTo))
@@ -330,7 +329,7 @@ export class ChangeStream implements Follower, FeedUser {
     yield [{ type: 'snapshot_end', ts }, this.#told(ts)]
   }
 
-  /** The pairs of a snapshot, by pages. */
+  /** Yields the pairs of a snapshot, page by page. */
   async *#pairs(ts: Timestamp, after: Uint8Array | undefined): AsyncGenerator<readonly Pair[], void> {
     const { keysOnly, ranges } = this.#order
     for (const range of mergedRanges(ranges ?? [{}])) {

@@ -35,7 +35,7 @@ import type {
 import { rangesOf } from './selection.js'
 import { Watches } from './watches.js'
 
-/** Locks that have stood for so long are named. */
+/** Locks are reported when their transactions are older than this. */
 const HELD_MS = 2000
 const NAMED_MAX = 16
 
@@ -53,34 +53,32 @@ export interface ChangesHolder {
   readonly ts: Timestamp
 }
 
-/** A lock that keeps resolved_ts, and with it everything that reads the feed, from going on. */
 export interface HoldingLock extends LockInfo {
-  /** Until its TTL is over. */
+  /** Time until its TTL ends. */
   readonly expiresInMs: number
 }
 
 export interface FeedStatus {
-  /** 0: nobody listens. */
+  /** 0: the feed has no reader. */
   readonly resolvedTs: Timestamp
   /** How far resolved_ts is behind because locks hold it back. */
   readonly lagMs: number
-  /** Locks of transactions that are over two seconds old, whether or not anybody reads the feed at this moment. */
+  /** Locks of transactions that are over two seconds old, whether or not the feed has readers. */
   readonly heldBackBy: readonly HoldingLock[]
-  /** Streams that have caught up. */
+  /** Number of streams that have caught up. */
   readonly live: number
   readonly behind: number
 }
 
 const NO_FEED: Pick<Feed, 'resolved' | 'live' | 'isRunning'> = { resolved: 0, live: 0, isRunning: false }
 
-/** The change feed of a database. */
 export class Changes implements ChangesApi {
   readonly consumers: Consumers
-  /** Those who wait for another version of a key. */
+  /** Requests that wait for a change of a key. */
   readonly watches: Watches
   readonly #store: Store
   readonly #options: ChangesOptions
-  /** undefined: nobody has asked for it. */
+  /** Created when it is first needed. */
   #feed: Feed | undefined
   readonly #reads: PageReads
   readonly #streams = new Set<ChangeStream>()
@@ -112,7 +110,7 @@ export class Changes implements ChangesApi {
       },
       opened,
     )
-    // A generator returns when its present step is over, which may be a wait for the next event.
+    // A generator only returns after its present step, which may be a wait for the next event.
     const end = events.return.bind(events)
     events.return = (value) => {
       opened.stream?.end()
@@ -188,7 +186,7 @@ export class Changes implements ChangesApi {
           isToEnd = false
           const nextTs = opened.since ?? 0
           const rest = this.#rest(long.commitTs, next.value.slice(i + 1), events)
-          // A generator that has not begun has nothing to end with.
+          // A generator that was never started runs no `finally`.
           const end = rest.return.bind(rest)
           rest.return = async (ends) => {
             await events.return()
@@ -206,7 +204,7 @@ export class Changes implements ChangesApi {
     return { txns, resolvedTs: isFull ? resolvedTs : Math.min(resolvedTs, nextTs), nextTs }
   }
 
-  /** @param batch has come already. @throws KvError when the stream ends within the transactions of `commitTs`. */
+  /** @param batch was read already. @throws KvError when the stream ends within the transactions of `commitTs`. */
   async *#rest(
     commitTs: Timestamp,
     batch: readonly FeedEvent[],
@@ -234,7 +232,7 @@ export class Changes implements ChangesApi {
     return this.watches.states(request)
   }
 
-  /** What the feed needs kept from collection. */
+  /** The timestamps above which the feed's readers need changes kept. */
   *holders(): Generator<ChangesHolder> {
     const oldest = this.#store.time.ago(this.#options.limits.holdMsMax)
     let lowest: Timestamp | undefined
@@ -271,7 +269,7 @@ export class Changes implements ChangesApi {
   }
 }
 
-/** What a request has begun. */
+/** The stream of a request, once it is open, and where it begins. */
 interface Opened {
   stream?: ChangeStream
   since?: Timestamp

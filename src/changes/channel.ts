@@ -5,39 +5,40 @@ import type { Timestamp } from '../timestamp.js'
 import { ChangeFilter } from './rules/change-filter.js'
 import { SettledTxn } from './settled-txn.js'
 
-/** Transactions that wait for the streams of one channel. */
+/** Longest queue of a channel, in transactions. */
 const QUEUE_MAX = 1024
 
-/** A live stream, as its channel sees it. `rank`: when it has to be woken. */
+/** A live stream as its channel sees it. `rank`: when it must be woken. */
 export interface Follower extends Ranked {
-  /** Its place in the queue: the channel's own field. */
+  /** Position in the queue. Only the channel sets it. */
   cursor: number
   wake(): void
-  /** It is no longer in the channel: it has delivered all up to `position`, and reads on from there once it is woken. */
+  /**
+   * The follower has left the channel: it has delivered everything up to `position`, and reads on from there once it is woken.
+   */
   fallBehind(position: Timestamp): void
 }
 
 export interface Taken {
   readonly txns: readonly SettledTxn[]
-  /** Everything at or below it has been taken. */
+  /** Everything at or below it was taken. */
   readonly upTo: Timestamp
 }
 
-/** The live streams of one selection of keys, and the transactions that some of them have not taken yet. */
 export class Channel {
   readonly ranges: readonly KeyRange[] | undefined
   readonly filter: ChangeFilter
   readonly #followers = new Set<Follower>()
-  /** Those that have to be woken by the next transaction. */
+  /** Followers to wake when the next transaction comes. */
   #waiting = new Set<Follower>()
   #queue: SettledTxn[] = []
   /** Cursor of the first transaction in the queue. */
   #base = 0
-  /** Followers that have not taken all. */
+  /** Number of followers that have not taken everything. */
   #lagging = 0
-  /** Number in the ring of the first transaction in the queue. */
+  /** Ring number of the first transaction in the queue. */
   #firstNumber = 0
-  /** Of the transaction that is being matched. */
+  /** The transaction that is being matched. */
   #matching: unknown
   #matched: Change[] = []
 
@@ -67,7 +68,7 @@ export class Channel {
     this.#followers.add(follower)
   }
 
-  /** The follower has taken all, and wants to be woken. */
+  /** Call when the follower has taken everything and wants to be woken. */
   wait(follower: Follower): void {
     this.#waiting.add(follower)
   }
@@ -85,7 +86,7 @@ export class Channel {
 
   // ---- Matching
 
-  /** Adds a change that the filter has to those of its transaction. @returns true at the first one. */
+  /** Adds a change to the matches of its transaction, if the filter has it. @returns true for the first match. */
   match(txn: unknown, change: Change): boolean {
     const isFirst = this.#matching !== txn
     if (isFirst) {
@@ -119,7 +120,10 @@ export class Channel {
     return this.#queue.length > QUEUE_MAX
   }
 
-  /** Up to about `bytesMax`; transactions of one commit_ts come together. @returns undefined: there is nothing. */
+  /**
+   * Takes about `bytesMax`; transactions of one commit_ts stay together. @returns undefined when the queue has nothing for the
+   * follower.
+   */
   take(follower: Follower, bytesMax: number, resolved: Timestamp): Taken | undefined {
     let at = follower.cursor - this.#base
     if (at === this.#queue.length) return undefined
@@ -137,13 +141,13 @@ export class Channel {
     return { txns, upTo: next === undefined ? resolved : next.commitTs - 1 }
   }
 
-  /** @param resolved the position of those that have taken all. */
+  /** @param resolved the position of followers that have taken everything. */
   positionOf({ cursor }: Follower, resolved: Timestamp): Timestamp {
     const next = this.#queue[cursor - this.#base]
     return next === undefined ? resolved : next.commitTs - 1
   }
 
-  /** Drops the queue. Followers that need it fall behind. @returns them, to be woken. */
+  /** Drops the queue. Followers that still need it fall behind. @returns them, to be woken. */
   drop(): Follower[] {
     return this.#dismiss(
       [...this.#followers].filter(({ cursor }) => cursor < this.#end),
@@ -151,7 +155,10 @@ export class Channel {
     )
   }
 
-  /** All followers fall behind. @param resolved the position of those that have taken all. @returns them, to be woken. */
+  /**
+   * Makes all followers fall behind. @param resolved the position of those that have taken everything. @returns them, to be
+   * woken.
+   */
   dismissAll(resolved: Timestamp): Follower[] {
     return this.#dismiss([...this.#followers], resolved)
   }

@@ -20,9 +20,9 @@ import { type Consumer, noSuchConsumer } from './rules/consumer.js'
 
 const KIND: RecordKind<Consumer> = { prefix: CONSUMERS, encode: encodeConsumer, decode: decodeConsumer }
 const HOLD_MS_DEFAULT = 86_400_000
-/** How often the server moves positions over gaps. */
+/** Interval at which the server moves positions over gaps. */
 const MOVE_MS = 10_000
-/** A look at the log takes no longer. The next one goes on where it ended. */
+/** Longest look at the log. The next one resumes where it ended. */
 const LOOK_MS_MAX = 5000
 
 export interface ConsumersOptions {
@@ -33,7 +33,7 @@ export interface ConsumersOptions {
 
 export interface ConsumersSummary {
   readonly count: number
-  /** Those whose changes were collected. */
+  /** Consumers whose changes were collected. */
   readonly lost: number
   /** The longest lag of the others. */
   readonly lagMs: number
@@ -41,23 +41,22 @@ export interface ConsumersSummary {
 
 interface KnownGap {
   readonly gap: Gap
-  /** It begins here. */
+  /** The page begins here. */
   readonly position: Timestamp
 }
 
-/** Durable positions in the change feed. */
 export class Consumers implements ConsumersApi {
   readonly #store: Store
   readonly #options: ConsumersOptions
   readonly #consumers: RecordTable<Consumer>
-  /** By the id of a consumer, as the last look at the log has left them. */
+  /** By the id of a consumer, as of the last look at the log. */
   #gaps: ReadonlyMap<Timestamp, KnownGap> = new Map()
   #timer: NodeJS.Timeout | undefined
   readonly #end = new AbortController()
   /** Never rejects. */
   #moving: Promise<void> | undefined
 
-  /** Knows of no consumers until it is opened. */
+  /** Call `open` before anything else. */
   constructor(store: Store, options: ConsumersOptions) {
     this.#store = store
     this.#options = options
@@ -85,7 +84,7 @@ export class Consumers implements ConsumersApi {
     await this.#moving
   }
 
-  /** Where there is none, no consumer is ever registered. */
+  /** A store without a log has no consumers. */
   get #log(): ChangeLog {
     return requireLog(this.#store)
   }
@@ -114,7 +113,7 @@ export class Consumers implements ConsumersApi {
         throw new KvError('already_exists', text, { consumer: name })
       }
       if (present !== undefined) return { ...present, range, holdMs: hold }
-      // With this one, which is arriving.
+      // Including this one.
       if (this.#consumers.size > consumersMax)
         throw new KvError('overloaded', `there are ${consumersMax} consumers already`, {})
       isNew = true
@@ -151,7 +150,7 @@ export class Consumers implements ConsumersApi {
   }
 
   /**
-   * Where its feed begins that is asked for from `sinceTs`, by default the position. One who asks from where it has acknowledged
+   * The timestamp at which a feed of the consumer begins; `sinceTs` absent: its position. A feed from the acknowledged timestamp
    * begins at the position too: the changes in between are gaps, which may have been collected.
    * @throws KvError `not_found`
    */
@@ -165,7 +164,7 @@ export class Consumers implements ConsumersApi {
     return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** @param reaches whether the caller may see it. Default: all. */
+  /** @param reaches whether the caller may see the range. Default: all. */
   async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ConsumerState>> {
     const { items, next } = await this.#consumers.page(request, ({ range }) => reaches?.(keyRangeOf(range)) !== false)
     return { items: items.map((consumer) => this.#stateOf(consumer)), next }
@@ -178,7 +177,7 @@ export class Consumers implements ConsumersApi {
   async ack(name: string, ts: Timestamp): Promise<ConsumerState> {
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
     const acked = await this.#change(name, (consumer) => {
-      // Below a timestamp above resolved_ts something may still commit.
+      // Above resolved_ts a transaction may still commit below `ts`.
       const done = Math.min(ts, this.#log.resolve())
       if (done <= consumer.ackedTs) return consumer
       return { ...consumer, position: Math.max(consumer.position, done), ackedTs: done }
@@ -211,7 +210,7 @@ export class Consumers implements ConsumersApi {
     })
   }
 
-  /** After a failed write: a transaction on its way may have moved any of them. */
+  /** Reads all positions again after a failed write: an unfinished transaction may have moved any of them. */
   async #reload(): Promise<void> {
     await this.#consumers.settle()
     const names = [...this.#consumers.values()].map(({ name }) => name)
@@ -232,7 +231,7 @@ export class Consumers implements ConsumersApi {
     return position < this.#log.start
   }
 
-  /** Age of the position; 0 when nothing has been committed above it. */
+  /** Age of the position in milliseconds; 0 when nothing was committed above it. */
   #lagMs(position: Timestamp): number {
     return this.#log.newest <= position ? 0 : Math.max(0, physicalMs(this.#store.now()) - physicalMs(position))
   }
@@ -259,7 +258,7 @@ export class Consumers implements ConsumersApi {
     return Math.min(holdMs, this.#options.limits.holdMsMax)
   }
 
-  /** Moves positions over what has no change of their range. Called every 10 s. Never rejects. */
+  /** Moves positions over ranges of time without a change of their keys. Called every 10 s. Never rejects. */
   moveOn(): Promise<void> {
     this.#moving ??= this.#moveOn()
       .catch((error) => this.#report(error))
@@ -278,11 +277,11 @@ export class Consumers implements ConsumersApi {
     const signal = AbortSignal.any([this.#end.signal, AbortSignal.timeout(LOOK_MS_MAX)])
     const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
     const gaps = [...this.#gaps.values()].map(({ gap }) => gap)
-    // After a collection that asks nobody, some of them may be lost.
+    // After a collection that overruled the holders, some positions may be lost.
     await widen(gaps, this.#log, resolvedTs, pace).catch((error) => this.#report(error))
     if (this.#end.signal.aborted) return
     const moving = present.filter((consumer) => this.#target(consumer) > consumer.position)
-    // Others may have changed or removed some meanwhile.
+    // Other calls may have changed or removed the consumer meanwhile.
     const move = (consumer: Consumer | undefined): Consumer | undefined => {
       if (consumer === undefined) return undefined
       const position = this.#target(consumer)
@@ -291,7 +290,7 @@ export class Consumers implements ConsumersApi {
     await Promise.all(moving.map(({ name }) => this.#consumers.change(name, move)))
   }
 
-  /** The gap stays as it is known, unless a reset has led below it. */
+  /** The known gap, unless a reset has set the position below it. */
   #gapOf({ id, range, position }: Consumer): KnownGap {
     const known = this.#gaps.get(id)
     if (known === undefined || known.position > position) return { gap: new Gap(keyRangeOf(range), position), position }
@@ -300,8 +299,8 @@ export class Consumers implements ConsumersApi {
   }
 
   /**
-   * A position moves only over all that can be seen, so that an active consumer is not written again and again. One that is about to
-   * be given up moves up to its first change: it lags no more than that.
+   * The position to move to. An active consumer is not rewritten again and again: its position moves only when nothing in sight
+   * lies above it. A consumer about to be given up moves up to its first change, so that it lags no more than that.
    */
   #target({ id, holdMs, position }: Consumer): Timestamp {
     const known = this.#gaps.get(id)

@@ -15,15 +15,15 @@ import type { FeedEvent } from './rules/changes-api.js'
 import { bytesOf, SettledTxn } from './settled-txn.js'
 import { Wakes } from './wakes.js'
 
-/** resolved_ts is taken so often while somebody listens. */
+/** Interval at which resolved_ts is taken while the feed has users. */
 const TICK_MS = 100
-/** Streams that are due are woken together. */
+/** Streams due within this time are woken together. */
 const DUE_MS = 10
-/** Pending changes that are handed on at a time. */
+/** Pending changes handed on at a time. */
 const CHANGES_AT_A_TIME = 256
-/** More changes of one commit_ts are read from the log. */
+/** A group of one commit_ts with more changes is read from the log. */
 const GROUP_MAX = 16_384
-/** The log is not read more often than this. */
+/** Shortest interval between two reads of the log. */
 const LOG_MS = 20
 
 export interface FeedSources {
@@ -34,15 +34,14 @@ export interface FeedSources {
   readonly onError: (error: unknown) => void
 }
 
-/** What uses the feed: it runs while there is one. */
 export interface FeedUser {
   /** The feed has failed for good. */
   fail(error: unknown): void
 }
 
 /**
- * Follows resolved_ts while somebody listens, keeps the last settled transactions, and hands them to live streams. Changes come
- * from the store as they settle, but from its log where the store may not have told of some.
+ * Follows resolved_ts while it has users, keeps the last settled transactions, and hands them to live streams. Changes come from
+ * the store as they settle, and from its log where the store may not have reported some.
  */
 export class Feed {
   readonly #sources: FeedSources
@@ -58,7 +57,7 @@ export class Feed {
   /** Changes at or below it come from the log. */
   #uncovered: Timestamp = 0
   #resolvedEvent: FeedEvent = { type: 'resolved', resolvedTs: 0 }
-  /** Another one after each time that nobody used the feed. */
+  /** Incremented each time that the last user leaves. */
   #epoch = 0
   #stopListening = (): void => {}
   #tick: NodeJS.Timeout | undefined
@@ -78,14 +77,13 @@ export class Feed {
     this.#sources = sources
   }
 
-  /** Everything at or below it has been handed to live streams, or is in the ring or in the log. */
+  /** Everything at or below it was handed to live streams, or is in the ring or in the log. */
   get resolved(): Timestamp {
     return this.#resolved
   }
   get isRunning(): boolean {
     return this.#users.size > 0
   }
-  /** Live streams. */
   get live(): number {
     let live = 0
     for (const channel of this.#channels.values()) live += channel.size
@@ -128,10 +126,10 @@ export class Feed {
     return {
       settled: (changes) => {
         for (const change of changes) {
-          // A client that commits its primary before its other prewrites can come below what streams have passed.
+          // A client that commits its primary before its other prewrites can commit below what streams have passed.
           if (change.commitTs <= Math.max(this.#uncovered, this.#resolved)) continue
           this.#pending.add(this.#copyOf(change))
-          // The others are not even copied then.
+          // The other changes are not even copied then.
           if (this.#pending.bytes > this.#sources.limits.feedBytesMax) this.#fallBackOnLog()
         }
         this.#advanceSoon()
@@ -149,7 +147,7 @@ export class Feed {
     return { type: change.type, key, commitTs, startTs, value, expireTs: change.expireTs }
   }
 
-  /** The changes up to the newest one are read from the log. */
+  /** Reads the changes up to the newest one from the log instead of memory. */
   #fallBackOnLog(): void {
     this.#pending.clear()
     this.#uncovered = Math.max(this.#uncovered, this.#sources.log.newest)
@@ -173,7 +171,7 @@ export class Feed {
     if (!this.isRunning) return
     this.#schedule()
     const { store, log } = this.#sources
-    // Nobody may take a timestamp when a version expires.
+    // A version may expire while no request takes a timestamp.
     const isExpiring = this.#resolved < store.time.clock() && log.mayExpire(this.#resolved, store.time.clock())
     this.#run(isExpiring ? this.refresh() : this.advance())
     const due = this.#wakes.takeDue(performance.now())
@@ -218,7 +216,7 @@ export class Feed {
     return ts
   }
 
-  /** Takes resolved_ts and hands on what it has passed. */
+  /** Takes resolved_ts and hands on the changes at or below it. */
   advance(): Promise<void> {
     if (this.#running === undefined) {
       const running = this.#advance(this.#epoch).finally(() => {
@@ -253,7 +251,7 @@ export class Feed {
     }
   }
 
-  /** @returns false when the log has to be read. */
+  /** @returns false when the log must be read. */
   async #fromPending(upTo: Timestamp, epoch: number): Promise<boolean> {
     if (!(await this.#addExpiries(upTo, epoch))) return false
     for (const slices = new Slices(1); ; await slices.next()) {
@@ -312,7 +310,10 @@ export class Feed {
     if (epoch === this.#epoch) this.#setResolved(upTo)
   }
 
-  /** What a stream has not delivered yet may have been collected, also of what the feed has not read. */
+  /**
+   * Restarts at the present resolved_ts, without its streams: changes that they have not delivered may have been collected, also
+   * some that the feed has not read.
+   */
   #beginAnew(): void {
     for (const channel of [...this.#channels.values()]) {
       this.#wakes.wake(channel.dismissAll(this.#resolved))
@@ -332,7 +333,7 @@ export class Feed {
     this.#resolvedEvent = { type: 'resolved', resolvedTs: resolved }
   }
 
-  /** The same object for all streams. */
+  /** @returns the same object for all streams. */
   resolvedEvent(ts: Timestamp): FeedEvent {
     return ts === this.#resolved ? this.#resolvedEvent : { type: 'resolved', resolvedTs: ts }
   }
@@ -414,7 +415,7 @@ export class Feed {
       const number = this.#ring.push(txn)
       for (const [channel, part] of channels) this.#push(channel, part, number)
     }
-    // Before a stream takes them: it would tell of a resolved_ts below what it has delivered.
+    // Set before a stream takes them; otherwise it would report a resolved_ts below what it has delivered.
     this.#setResolved((changes[0] as Change).commitTs)
     for (const { channels } of matched) for (const channel of channels.keys()) this.#wakes.wake(channel.takeWaiting())
     const { feedBytesMax } = this.#sources.limits
@@ -448,13 +449,15 @@ export class Feed {
 
   // ---- Streams
 
-  /** @returns undefined when a stream may join in this turn; else await it, and ask again. */
+  /** @returns undefined when a stream may join in this turn; otherwise await it and ask again. */
   betweenGroups(): Promise<void> | undefined {
     if (!this.#isMatching) return undefined
     return new Promise((go) => this.#betweenGroups.push(go))
   }
 
-  /** Everything above the present resolved_ts comes to the follower. Not while `betweenGroups` returns a promise. */
+  /**
+   * Hands everything above the present resolved_ts to the follower. Must not be called while `betweenGroups` returns a promise.
+   */
   join(follower: Follower, name: string, ranges: Channel['ranges']): Channel {
     let channel = this.#channels.get(name)
     if (channel === undefined) {
@@ -478,14 +481,14 @@ export class Feed {
     for (const range of channel.ranges ?? EVERYTHING) this.#index.remove(range, channel)
   }
 
-  /** The settled transactions above `since`; undefined when some of them are in the log only. */
+  /** The settled transactions above `since`; undefined when some of them are only in the log. */
   recent(since: Timestamp): Generator<SettledTxn> | undefined {
     return since >= this.#ring.floor ? this.#ring.after(since) : undefined
   }
 
   // ---- Failures
 
-  /** While the store is not available, the next tick tries again. Anything else is a defect. */
+  /** While the store is not available, the next tick tries again. Any other error is a defect. */
   #run(work: Promise<unknown>): void {
     work.catch((error) => {
       if (isKvError(error, 'storage_unavailable') || isKvError(error, 'key_locked')) return
@@ -499,7 +502,7 @@ interface Group {
   readonly commitTs: Timestamp
   changes: Change[]
   bytes: number
-  /** The group is too large to be kept: only the channels that it concerns are. */
+  /** Set when the group is too large to be kept: the channels that it concerns. */
   large: Set<Channel> | undefined
 }
 

@@ -7,11 +7,11 @@ import type { Pace } from '../store/pace.js'
 import type { Timestamp } from '../timestamp.js'
 import { ChangeFilter } from './rules/change-filter.js'
 
-/** The part of a range's history above a position in which nothing has changed, as far as somebody has looked. */
+/** The time above a position in which a range is known not to have changed. */
 export class Gap {
   readonly range: KeyRange
   readonly #filter: ChangeFilter
-  /** There is no change above the position up to here. */
+  /** The range has no change above the position up to here. */
   end: Timestamp
   /** The first change above the position; undefined while none is known. */
   next: Timestamp | undefined
@@ -22,7 +22,7 @@ export class Gap {
     this.end = position
   }
 
-  /** The position is at or above `ts` now. */
+  /** Call when the position is at or above `ts`. */
   passed(ts: Timestamp): void {
     this.end = Math.max(this.end, ts)
     if (this.next !== undefined && this.next <= ts) this.next = undefined
@@ -36,7 +36,7 @@ export class Gap {
 }
 
 /**
- * Widens gaps up to `upTo` by one pass through the log, from where the last look ended.
+ * Widens gaps up to `upTo` in one pass through the log, from where the last one ended.
  * @param upTo at or below resolved_ts.
  * @param pace ends it early.
  * @throws KvError as `ChangeLog.read`
@@ -59,7 +59,7 @@ export async function widen(gaps: readonly Gap[], log: ChangeLog, upTo: Timestam
         if (!stays) index.remove(gap.range, gap)
         return stays
       })
-      // The others are further on: there is no need to read what lies in between.
+      // The other gaps end further on: nothing in between has to be read.
       if (open.every(({ end }) => end > page.upTo) || pace.signal?.aborted) break
       await pace.pause(performance.now() - begin)
       begin = performance.now()

@@ -5,10 +5,10 @@ import type { Store } from '../store/store.js'
 import type { FeedChange } from './rules/changes-api.js'
 import { bytesOf, feedChangeOf } from './settled-txn.js'
 
-/** Values may be long, so the first read is small. */
+/** Values may be long, so the first read takes few changes. */
 const FIRST_CHANGES = 16
 const CHANGES = 256
-/** `CHANGES` of these are no more than the first read may be. */
+/** While values are no longer than this on average, the next read takes `CHANGES` changes. */
 const SHORT_BYTES = 4096
 
 export interface WithOld {
@@ -23,9 +23,9 @@ interface OldSources {
 }
 
 /**
- * Adds the version before each change: one read per commit_ts. At a timestamp below a resolved_ts a read meets no lock. The version before
- * an expiry is the one that expires.
- * @returns in portions whose values are at hand together.
+ * Adds the version before each change: one read per commit_ts. A read below a resolved_ts meets no lock. The version before an
+ * expiry is the one that expires.
+ * @returns batches of changes whose values were read together.
  */
 export async function* withOldValues(
   sources: OldSources,
@@ -55,7 +55,7 @@ async function read(sources: OldSources, changes: readonly Change[], keysOnly: b
   return (await Promise.all(portions)).flat()
 }
 
-/** @param changes of one commit_ts. */
+/** @param changes all of one commit_ts. */
 async function readAt(sources: OldSources, changes: readonly Change[], keysOnly: boolean): Promise<WithOld[]> {
   const keys = changes.flatMap(({ type, key }) => (type === 'delete_range' ? [] : [key]))
   const ts = (changes[0] as Change).commitTs - 1
@@ -73,7 +73,7 @@ async function readAt(sources: OldSources, changes: readonly Change[], keysOnly:
   })
 }
 
-/** The versions that had expired when they were committed, which no read sees. */
+/** Reads the versions that had expired when they were committed, which no ordinary read sees. */
 async function readUnseen(sources: OldSources, changes: readonly Change[]): Promise<Map<Change, KeyChange>> {
   const found = new Map<Change, KeyChange>()
   const unseen = changes.filter((change): change is ExpiryChange => {

@@ -2,14 +2,14 @@ import type { Timestamp } from '../timestamp.js'
 import type { FeedEvent, FeedTxn } from './rules/changes-api.js'
 
 export interface PageSizes {
-  /** Transactions. */
+  /** In transactions. */
   readonly limit: number
   readonly bytesMax: number
-  /** Transactions of one commit_ts are held in memory up to this, although they are longer than `bytesMax`. */
+  /** Transactions of one commit_ts are kept together in memory up to this size, also beyond `bytesMax`. */
   readonly heldMax: number
 }
 
-/** One page of a feed. Transactions of one commit_ts are never cut. */
+/** Collects one page of a feed. Transactions of one commit_ts are never split. */
 export class PageOfTxns {
   readonly txns: FeedTxn[] = []
   readonly #sizes: PageSizes
@@ -18,7 +18,7 @@ export class PageOfTxns {
   #isFull = false
   #count = 0
   #bytes = 0
-  /** The last transactions, of one commit_ts, of which more may come. */
+  /** The last transactions, all of one commit_ts. More of it may follow. */
   #group: FeedTxn[] = []
   #groupBytes = 0
 
@@ -34,8 +34,8 @@ export class PageOfTxns {
   }
 
   /**
-   * The transactions of one commit_ts, the first of the page, are longer than memory allows. The page begins with those that were
-   * added. Nothing else can be added.
+   * Set when the first transactions of the page, all of one commit_ts, exceed `heldMax`. The page consists of those added so
+   * far, and nothing else can be added.
    */
   get long(): { readonly commitTs: Timestamp; readonly txns: readonly FeedTxn[] } | undefined {
     const [first] = this.#group

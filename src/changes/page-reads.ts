@@ -4,27 +4,26 @@ import { type AnswerBudget, CROWDED_MS } from '../store/answer-budget.js'
 /** Streams that read a page at the same time. More would only wait for the disk and the event loop. */
 const READS_MAX = 16
 
-/** How a stream reads its pages. */
 export interface PageReading<T> {
-  /** The memory that a page takes. */
+  /** Memory that a page takes. */
   readonly bytesOf: (page: T) => number
-  /** What the stream keeps of earlier pages when it asks for another one: the begin of a transaction that goes on there. */
+  /** Memory that the stream keeps of earlier pages while it reads the next: the begin of an unfinished transaction. */
   readonly keptBytes?: () => number
-  /** Ends the wait for room, and the pages. */
+  /** Whether the stream has ended. */
   readonly isOver: () => boolean
 }
 
 /**
- * Bounds the pages that streams have read from the log and from snapshots, and that their clients have not taken yet: few are read at
- * once, and what is read counts as an answer until the stream is asked for more. While half of the room for answers is taken,
- * streams wait, except within a transaction: they can only give back once they have its end, so they also go first. Those whose
- * clients take nothing are closed after a while, and give theirs back.
+ * Bounds the pages that streams have read from the log and from snapshots, and that their clients have not taken yet: few are
+ * read at once, and a page counts as an answer until the stream asks for more. While half of the room for answers is taken,
+ * streams wait, except within a transaction: they can release their pages only after its end, so they also go first. Streams
+ * whose clients take nothing are closed after a while, which releases their pages.
  */
 export class PageReads {
   readonly #answers: AnswerBudget
   #reading = 0
   readonly #waiting: (() => void)[] = []
-  /** Within a transaction. */
+  /** Streams that wait within a transaction. */
   readonly #waitingAmid: (() => void)[] = []
 
   constructor(answers: AnswerBudget) {
@@ -59,7 +58,7 @@ export class PageReads {
     }
   }
 
-  /** Room is looked for by those whose turn it is: all that wait for one would find the same room. */
+  /** Only the first in the queue looks for room: all others would find the same room. */
   async #begin(isAmid: boolean, isOver: () => boolean): Promise<boolean> {
     for (;;) {
       if (this.#reading < READS_MAX) this.#reading++

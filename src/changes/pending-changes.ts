@@ -7,7 +7,6 @@ interface Item extends Ranked {
   readonly change: Change
 }
 
-/** Changes above resolved_ts. They come in any order. */
 export class PendingChanges {
   #heap = new MinHeap<Item>()
   #bytes = 0
@@ -28,7 +27,7 @@ export class PendingChanges {
   }
 
   /**
-   * Removes the first changes at or below `ts`: `count`, and then those of the same commit_ts as the last of them.
+   * Removes the first `count` changes at or below `ts`, and those that share the commit_ts of the last one.
    * @returns them in order; undefined when they are more than `most`.
    */
   take(ts: Timestamp, count: number, most: number): Change[] | undefined {
@@ -42,7 +41,7 @@ export class PendingChanges {
     return taken.sort(compareChanges)
   }
 
-  /** Removes changes at or below `ts`, at most `count`. @returns whether it has removed some. */
+  /** Removes at most `count` changes at or below `ts`. @returns whether any was removed. */
   drop(ts: Timestamp, count: number): boolean {
     let dropped = 0
     for (; dropped < count; dropped++) {

@@ -1,26 +1,25 @@
 import type { Timestamp } from '../timestamp.js'
 import type { SettledTxn } from './settled-txn.js'
 
-/** Live streams have taken earlier ones, as good as all of them. */
+/** Transactions that keep their events: almost no live stream still has to take older ones. */
 const EVENTS_KEPT = 1024
 
-/** The last settled transactions, in order. */
 export class Ring {
   #items: SettledTxn[] = []
   #head = 0
   #bytes = 0
-  /** Transactions pushed so far: their numbers begin at 1. */
+  /** Number of transactions pushed so far; they are numbered from 1. */
   #pushed = 0
   #floor: Timestamp = 0
 
   get bytes(): number {
     return this.#bytes
   }
-  /** Everything settled above it is here. */
+  /** The ring has every settled transaction above it. */
   get floor(): Timestamp {
     return this.#floor
   }
-  /** Number of the last transaction that is not here any more. */
+  /** Number of the newest transaction that was dropped. */
   get dropped(): number {
     return this.#pushed - (this.#items.length - this.#head)
   }
@@ -40,7 +39,7 @@ export class Ring {
     this.#floor = Math.max(this.#floor, floor)
   }
 
-  /** Drops the oldest ones until the others take no more memory than `bytesMax`. */
+  /** Drops the oldest transactions until the rest takes at most `bytesMax` of memory. */
   shrink(bytesMax: number): void {
     while (this.#bytes > bytesMax && this.#head < this.#items.length) {
       const { commitTs, memory } = this.#items[this.#head] as SettledTxn

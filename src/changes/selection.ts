@@ -8,7 +8,7 @@ import type { Selection } from './rules/changes-api.js'
 export function rangesOf({ prefixes = [], keys = [], start, end }: Selection): readonly KeyRange[] | undefined {
   if (prefixes.length + keys.length > FEED_RANGES_MAX)
     throw invalid('prefix', `a feed has at most ${FEED_RANGES_MAX} prefixes and keys`)
-  if (keys.some((key) => key.length === 0)) throw invalid('key', 'a key is not empty')
+  if (keys.some((key) => key.length === 0)) throw invalid('key', 'a key must not be empty')
   const hasBound = start !== undefined || end !== undefined
   if (prefixes.length + keys.length === 0) return hasBound ? [{ start, end }] : undefined
   if (hasBound) throw invalid('start', 'a feed has prefixes and keys, or start and end')
@@ -19,7 +19,6 @@ export function rangesOf({ prefixes = [], keys = [], start, end }: Selection): r
   ]
 }
 
-/** The same text for the same keys. */
 export function textOf(ranges: readonly KeyRange[] | undefined): string {
   if (ranges === undefined) return ''
   const bound = (key: Uint8Array | undefined): string => (key === undefined ? '-' : `${key.length}:${keyText(key)}`)

@@ -10,12 +10,10 @@ const CHANGE_BYTES = 128
 const CHANGE_OBJECTS = 320
 const TXN_OBJECTS = 200
 
-/** Memory that a change takes. */
 export function memoryOf(change: Change): number {
   return bytesOf(change) + CHANGE_OBJECTS
 }
 
-/** About the length of a change in an answer. */
 export function bytesOf(change: Change): number {
   if (change.type === 'delete_range') return CHANGE_BYTES + change.key.length + change.end.length
   if (change.type === 'expire') return CHANGE_BYTES + change.key.length
@@ -32,8 +30,8 @@ export function feedChangeOf(change: Change, keysOnly: boolean): FeedChange {
 }
 
 /**
- * The changes of a transaction, in order: all of them, or those in a filter. All streams that deliver it share its event, so
- * that the bytes of the event can be kept beside the object.
+ * The changes of a transaction, in order: all of them, or those in a filter. All streams share its event, so that the encoded
+ * bytes can be cached by the object.
  */
 export class SettledTxn {
   readonly changes: readonly Change[]
@@ -58,7 +56,7 @@ export class SettledTxn {
     return this.#bytes
   }
 
-  /** Memory that it takes. */
+  /** Memory that it takes, in bytes. */
   get memory(): number {
     return this.bytes + this.changes.length * CHANGE_OBJECTS + TXN_OBJECTS
   }
@@ -69,7 +67,7 @@ export class SettledTxn {
     return (keysOnly ? this.#keysEvent : this.#event) as TxnEvent
   }
 
-  /** They are made again when a stream asks for them. */
+  /** Drops the events; they are made again when a stream asks for them. */
   forgetEvents(): void {
     this.#event = undefined
     this.#keysEvent = undefined

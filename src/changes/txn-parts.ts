@@ -2,7 +2,7 @@ import type { Timestamp } from '../timestamp.js'
 import type { FeedChange } from './rules/changes-api.js'
 import type { TxnEvent } from './settled-txn.js'
 
-/** Makes transactions of changes that come in order. A transaction that is longer than `partBytesMax` comes in parts. */
+/** Joins ordered changes into transactions. A transaction longer than `partBytesMax` is split into parts. */
 export class TxnParts {
   readonly #partBytesMax: number
   #ready: TxnEvent[] = []
@@ -18,7 +18,7 @@ export class TxnParts {
     this.#partBytesMax = partBytesMax
   }
 
-  /** Bytes of what `take` would return. */
+  /** Bytes that `take` would return. */
   get readyBytes(): number {
     return this.#readyBytes
   }
@@ -40,7 +40,7 @@ export class TxnParts {
     this.#bytes += bytes
   }
 
-  /** All changes at or below `ts` have been added. */
+  /** Call when all changes at or below `ts` were added. */
   endUpTo(ts: Timestamp): void {
     if (this.#commitTs <= ts) this.#end()
   }

@@ -13,26 +13,26 @@ import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { KeyState, WatchRequest } from './rules/changes-api.js'
 
-/** `full`: no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
+/** `full`: show no more until `Watcher.resume`. `later`: the state was not taken, and is read again at `Watcher.resume`. */
 export type Taken = 'taken' | 'full' | 'later'
 
 type WatchedStore = Pick<Store, 'watchKeys' | 'time'>
 
 /** Must not throw. */
 export interface WatchListener {
-  /** The present state of the key: the first time, and whenever it is another. What came in between is left out. */
+  /** The present state of the key: once at first, then after changes. States in between are skipped. */
   show(state: KeyState): Taken
-  /** The key cannot be read any more. The watcher is closed. @param error undefined: the database is closing. */
+  /** The key cannot be read any more, and the watcher is closed. @param error undefined: the database is closing. */
   ended(error: unknown): void
 }
 
-/** Keys that are read at once, where a read has to wait for the disk. As many locked keys are tried again at a time. */
+/** Concurrent reads that wait for the disk. As many locked keys are tried again at a time. */
 const READS_MAX = 64
-/** The clock is looked at so often, at least, while versions of watched keys expire. */
+/** Longest interval between two looks at the clock while versions of watched keys expire. */
 const EXPIRY_LOOK_MS = 1000
-/** How often locked keys are tried again. */
+/** Interval at which locked keys are tried again. */
 const LOCKED_MS = 100
-/** Of a watcher that has to read, whatever it has seen. */
+/** Marks a watcher that must be shown a state, whatever it has seen. */
 const UNSEEN: Timestamp = Number.POSITIVE_INFINITY
 const FRESH: Timestamp = 0
 
@@ -41,7 +41,7 @@ class WatchedKey implements Ranked {
   rank = 0
   place = -1
   readonly watchers = new Set<Watcher>()
-  /** Of the newest removal by `delete_range`. */
+  /** Timestamp of the newest removal by `delete_range`. */
   removedTs: Timestamp = 0
 
   constructor(
@@ -54,11 +54,11 @@ class WatchedKey implements Ranked {
   }
 }
 
-/** One who watches a key. It holds one mark, and no state. */
+/** One watch of a key. It keeps one timestamp and no state. */
 export class Watcher {
   #seenTs: Timestamp | undefined
   #isSeenAbsent = false
-  /** The newest change that it has not been shown, or `UNSEEN`. */
+  /** The newest change that was not shown, or `UNSEEN`. */
   #staleTs: Timestamp = UNSEEN
   #takes = true
   #isOpen = true
@@ -77,12 +77,12 @@ export class Watcher {
     return this.#isOpen && this.#takes && this.#staleTs !== FRESH
   }
 
-  /** A change at or below what it has seen is dropped. */
+  /** Ignored for a change at or below what was shown. */
   changed(ts: Timestamp): void {
     if (ts > this.#staleTs && ts > (this.#seenTs ?? FRESH)) this.#staleTs = ts
   }
 
-  /** Changes from now on make it due again. */
+  /** Changes from now on make the watcher due again. */
   beginRead(): void {
     this.#staleTs = FRESH
   }
@@ -106,7 +106,7 @@ export class Watcher {
     this.listener.ended(error)
   }
 
-  /** Takes states again. */
+  /** Allows further states after `full` or `later`. */
   resume(): void {
     this.#takes = true
     this.watches.schedule(this)
@@ -121,17 +121,20 @@ export class Watcher {
 }
 
 /**
- * Watchers of single keys. A watcher is registered before the key is read, so no change falls between the two. Changes only mark
- * watchers; then each key is read once for all its watchers, in slices, so that many of them hold up nobody.
+ * Watchers of single keys. A watcher is registered before its key is read, so no change is missed in between. Changes only mark
+ * watchers; then each key is read once for all its watchers, in slices.
  */
 export class Watches {
   readonly #store: WatchedStore
   readonly #get: (request: GetRequest) => Awaitable<GetAnswer>
   readonly #byKey = new Map<string, WatchedKey>()
   readonly #due = new Map<WatchedKey, Set<Watcher>>()
-  /** Keys whose locks live, the one that has waited longest first. Waits take no place of other reads. */
+  /**
+   * Keys with locks of living transactions; the one that has waited longest comes first. They do not occupy places of other
+   * reads.
+   */
   readonly #locked = new Set<WatchedKey>()
-  /** Those whose versions expire. */
+  /** Watched keys whose versions expire. */
   readonly #expiring = new MinHeap<WatchedKey>()
   #expiryTimer: NodeJS.Timeout | undefined
   #unlisten: (() => void) | undefined
@@ -139,13 +142,16 @@ export class Watches {
   #isRetrying = false
   #reads = 0
 
-  /** @param get reads the latest version. It resolves the locks that it meets, and throws `key_locked` at once when they live. */
+  /**
+   * @param get reads the latest version. It resolves the locks of finished transactions, and throws `key_locked` at once for
+   *   others.
+   */
   constructor(store: WatchedStore, get: (request: GetRequest) => Awaitable<GetAnswer>) {
     this.#store = store
     this.#get = get
   }
 
-  /** @param seenTs the state that the listener has seen: it is not shown again. */
+  /** @param seenTs a state at this timestamp is known to the listener and not shown. */
   open(key: Uint8Array, listener: WatchListener, seenTs?: Timestamp): Watcher {
     const text = keyText(key)
     let watched = this.#byKey.get(text)
@@ -160,7 +166,7 @@ export class Watches {
     return watcher
   }
 
-  /** `ChangesApi.watch`. */
+  /** See `ChangesApi.watch`. */
   async *states({ key, seenTs, signal: late }: WatchRequest): AsyncGenerator<KeyState, void> {
     const signal = signalOf(late)
     let shown: KeyState | undefined
@@ -277,7 +283,7 @@ export class Watches {
   async #readDue(): Promise<void> {
     const slices = new Slices()
     for (const [watched, due] of this.#due) {
-      if (this.#reads >= READS_MAX) break // The end of a read goes on here.
+      if (this.#reads >= READS_MAX) break // The end of a read continues here.
       this.#due.delete(watched)
       for (const watcher of due) watcher.beginRead()
       const answer = this.#get({ key: watched.key })
@@ -295,7 +301,7 @@ export class Watches {
     await showAll(due, stateOf(answer, watched.removedTs), slices)
   }
 
-  /** The clock may be set meanwhile, so it is looked at now and then. */
+  /** The clock may be set meanwhile, so the timer is never long. */
   #awaitExpiry(): void {
     const first = this.#expiring.first
     if (first === undefined) return
@@ -326,10 +332,10 @@ export class Watches {
     }
   }
 
-  /** A commit wakes the watchers of its keys. This is for the locks that end otherwise. */
+  /** A commit wakes the watchers of its keys. This timer is for locks that end in another way. */
   #wait(watched: WatchedKey, due: ReadonlySet<Watcher>): void {
     for (const watcher of due) watcher.changed(UNSEEN)
-    if (this.#byKey.get(watched.text) !== watched) return // Nobody watches it any more.
+    if (this.#byKey.get(watched.text) !== watched) return // The key has no watchers any more.
     this.#locked.add(watched)
     if (this.#isRetrying) return
     this.#isRetrying = true
@@ -360,7 +366,7 @@ async function showAll(due: ReadonlySet<Watcher>, state: KeyState, slices: Slice
 
 function stateOf(answer: GetAnswer, removedTs: Timestamp): KeyState {
   if (answer.found) {
-    const { value, commitTs, expireTs } = answer // A new one: listeners may keep notes on it.
+    const { value, commitTs, expireTs } = answer // A new object: listeners may attach data to it.
     return expireTs === undefined ? { found: true, value, commitTs } : { found: true, value, commitTs, expireTs }
   }
   return { found: false, commitTs: Math.max(answer.deletedTs ?? 0, removedTs) }

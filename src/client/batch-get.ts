@@ -2,7 +2,6 @@ import { keyText } from '../bytes/key-text.js'
 import { isAnswerTooLarge } from './answer-too-large.js'
 import { type As, type Read, readValue } from './bytes.js'
 
-/** Most keys per request. */
 const BATCH_KEYS = 1000
 
 interface Found {
@@ -14,9 +13,7 @@ type ReadKeys = (keys: readonly Uint8Array[]) => Promise<readonly Found[]>
 
 /**
  * Reads many keys, in several requests if necessary.
- * @param keys may have duplicates.
  * @param read must read the same snapshot each time.
- * @returns the values in the order of the keys, undefined for absent keys.
  */
 export async function batchGetValues<A extends As>(
   keys: readonly Uint8Array[],
@@ -36,7 +33,7 @@ export async function batchGetValues<A extends As>(
   })
 }
 
-/** Splits the request in halves when the values are too large for one answer. */
+/** Splits the request in half when the values are too large for one answer. */
 async function readBatch(keys: readonly Uint8Array[], read: ReadKeys): Promise<readonly Found[]> {
   try {
     return await read(keys)

@@ -38,15 +38,15 @@ export function toValue(value: Bytes): Uint8Array {
 }
 
 /**
- * Returns the value of `key` as text, or as a copy of the bytes: the original may be a buffered write, or belong to the
- * cache of a database in this process.
+ * Returns the value of `key` as text, or as a copy of the bytes: the original may be a buffered write, or belong to the cache of
+ * a database in this process.
  * @throws TypeError when text is wanted and the value is not UTF-8.
  */
 export function readValue<A extends As>(value: Uint8Array, as: A, key: Uint8Array): Read<A> {
   return read(value, as, () => `the value of ${printKey(key)}`)
 }
 
-/** The same for a key. The scan itself still needs the original, because its next page begins after this key. */
+/** As `readValue`, for a key. A scan keeps the original as well, because its next page begins after it. */
 export function readKey<A extends As>(key: Uint8Array, as: A): Read<A> {
   return read(key, as, () => `the key ${printKey(key)}`)
 }

@@ -1,9 +1,9 @@
 /**
- * The promise of a call that must be awaited. It tells when somebody begins to wait for it. Its rejection alone ends no process:
- * a caller that does not wait is told by the commit.
+ * The promise of a call that must be awaited. It reports when the caller begins to wait. An unhandled rejection does not end the
+ * process: the commit reports the error to a caller that has not waited.
  */
 export class CallOfTxn<T> extends Promise<T> {
-  /** What is made of it is a plain promise. */
+  /** `then` returns a plain promise. */
   static override get [Symbol.species](): PromiseConstructor {
     return Promise
   }

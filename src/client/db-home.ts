@@ -6,7 +6,8 @@ import type { Timestamp } from '../timestamp.js'
 import type { Autocommit } from './autocommit.js'
 
 /**
- * Runs a call, and counts it as in flight until it settles: a database in this process waits for that before it closes.
+ * Runs a call and counts it as in flight until it settles. A database in this process waits for calls in flight before it
+ * closes.
  */
 export type During = <T>(call: () => Promise<T>) => Promise<T>
 
@@ -19,11 +20,11 @@ export interface DbHome {
   readonly observers: ObserversApi
   readonly changes: Pick<ChangesApi, 'stream' | 'watch' | 'consumers'>
   readonly leases: LeasesApi
-  /** Every call of a `Db`, its snapshots and its transactions must run inside. */
+  /** Every call of a `Db`, of its snapshots and of its transactions must run inside. */
   readonly during: During
   /** Whether the database cannot be reached, or cannot serve at present, so that the same call may succeed later. */
   isAway(error: unknown): boolean
-  /** A timestamp for reads outside of transactions. It sees all acknowledged writes. */
+  /** Returns a timestamp for reads outside of transactions, which sees all acknowledged writes. */
   readTs(signal: AbortSignal | undefined): Timestamp | Promise<Timestamp>
   /** Called by `Db.close`, after which the `Db` itself starts no further call. */
   close(): Promise<void>

@@ -111,14 +111,14 @@ export class Db {
   readonly #lockWaitMs: number
   readonly #timeoutMs: number | undefined
   readonly #observations = new Map<Observation<As>, Promise<void>>()
-  /** Ends the loops of `changes` and `watch`. */
+  /** The loops of `changes` and `watch`. */
   readonly #loops = new Set<AbortController>()
   #isClosed = false
-  /** For programs with claims of their own. Others use `observe`. */
+  /** For programs that claim keys themselves. Others use `observe`. */
   readonly observers: Observers
   /** Durable positions in the changes of ranges, for loops over `changes` with `consumer`. */
   readonly consumers: Consumers
-  /** Who holds which lease. */
+  /** Lists leases and their holders. */
   readonly leases: Leases
   /** @internal */
   protected readonly held: HeldLeases
@@ -143,7 +143,7 @@ export class Db {
     return (await this.getVersion(key, options))?.value
   }
 
-  /** Like `get`, with the `commitTs` of the version, which a later write can pass as `ifMatch`, and when it expires. */
+  /** Like `get`, with the `commitTs` of the version, which a later write can pass as `ifMatch`, and its expiry. */
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
@@ -170,8 +170,8 @@ export class Db {
   }
 
   /**
-   * Writes the present value of a key anew, with another expiry: a new version, as after a `put`. Takes effect exactly once.
-   * @returns undefined when the key is absent, and then nothing is written.
+   * Writes the present value of a key again with another expiry: a new version, as after a `put`. Takes effect exactly once.
+   * @returns undefined when the key is absent; then nothing is written.
    */
   async touch(
     key: Bytes,
@@ -203,13 +203,13 @@ export class Db {
   }
 
   /**
-   * The pairs of a range in the order of their keys, all from one snapshot. They are fetched in pages. `timeoutMs` is that of a page, so
-   * the time that the caller takes does not count.
+   * Yields the pairs of a range in the order of their keys, all from one snapshot. They are fetched in pages. `timeoutMs` limits
+   * each page, so the time that the caller takes does not count.
    */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> & WaitOptions & TimeoutOptions & ReadAt = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
-    keyRangeOf(scanOptions(options)) // Refuses wrong options before a timestamp is requested.
+    keyRangeOf(scanOptions(options)) // Refuses invalid options before a timestamp is requested.
     const { timeoutMs = this.#timeoutMs } = options
     yield* await this.timed(options, ({ signal }) =>
       this.#readAt({ ...options, signal }, (ts, call) => {
@@ -222,7 +222,7 @@ export class Db {
     )
   }
 
-  /** The number of keys in a range, with every write that was acknowledged before. No pairs are sent. */
+  /** Counts the keys in a range, including every write that was acknowledged before the call. No pairs are sent. */
   async count(options: CountOptions = {}): Promise<number> {
     countOptions(options)
     const range = keyRangeOf(options)
@@ -234,14 +234,19 @@ export class Db {
     )
   }
 
-  /** `count` that waits for nobody: while a transaction that lives holds locks in the range, it is of the snapshot just below them. */
+  /**
+   * Like `count`, but does not wait for locks: while a living transaction holds locks in the range, it counts the snapshot just
+   * below them.
+   */
   async countAsOf(options: CountOptions = {}): Promise<Counted> {
     countOptions(options)
     const range = keyRangeOf(options)
     return this.timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
   }
 
-  /** The database at a timestamp or an instant. Default: now. `timeoutMs` is that of the call, and of each of its reads. */
+  /**
+   * Opens the database at a timestamp or an instant. Default: now. `timeoutMs` limits the call, and each read of the snapshot.
+   */
   async snapshot(at?: Timestamp | Date, options: TransactionWaits = {}): Promise<Snapshot> {
     snapshotOptions(options)
     const { timeoutMs = this.#timeoutMs } = options
@@ -258,11 +263,10 @@ export class Db {
   // ---- Transactions
 
   /**
-   * Runs a function in a transaction and commits it. After a lost race the whole function runs again in a new
-   * transaction, so its side effects elsewhere may happen more than once. An error of the function rolls back and is
-   * thrown.
-   * @throws KvError the last failure, when the retries are used up; Undetermined when it is unknown whether the
-   *   transaction committed.
+   * Runs a function in a transaction and commits it. After a lost race the whole function runs again in a new transaction, so
+   * its side effects elsewhere may happen more than once. An error of the function rolls back and is thrown.
+   * @throws KvError the last failure, when the retries are used up; Undetermined when it is unknown whether the transaction
+   *   committed.
    */
   async transaction<T>(run: (txn: Txn) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const { retries = MAX_RETRIES_DEFAULT } = transactionOptions(options)
@@ -280,8 +284,8 @@ export class Db {
   }
 
   /**
-   * Deletes the first keys of a range that are present, in one transaction.
-   * @returns how many, and whether there are more: then a further call goes on.
+   * Deletes the first existing keys of a range in one transaction.
+   * @returns their number, and whether more exist: then call again.
    */
   async deleteRange(
     options: DeleteRangeOptions & TransactionWaits,
@@ -291,15 +295,16 @@ export class Db {
   }
 
   /**
-   * Begins a transaction that the caller must commit or roll back. It is not retried. After `timeoutMs`, which has no default here, its calls
-   * throw `deadline_exceeded`, and a commit that has not begun is refused.
+   * Begins a transaction that the caller must commit or roll back. It is not retried. After `timeoutMs`, which has no default
+   * here, its calls throw `deadline_exceeded`, and a commit that has not begun is refused.
    */
   async begin(options: BeginOptions & TimeoutOptions = {}): Promise<OpenTxn> {
     const { timeoutMs, signal: given } = beginOptions(options)
     const deadline = deadlineOf(timeoutMs, given)
     const { signal } = deadline
     try {
-      // Its start_ts, and each of its reads, is requested in the time of `connect`; the transaction itself has no end by default.
+      // The requests for its start_ts and for each read use the time of `connect`; the transaction itself has no time limit by
+      // default.
       const readTimeoutMs = timeoutMs === undefined ? this.#timeoutMs : undefined
       const begun = this.call({ ...options, signal }, (call) => this.#begin(options, call, deadline, readTimeoutMs))
       return await withDeadline(readTimeoutMs, undefined, () => begun)
@@ -338,10 +343,10 @@ export class Db {
   // ---- Leases
 
   /**
-   * Acquires a lease: nobody else is granted it until it is released, or its holder has not renewed it for `ttlMs`. It is renewed in the
-   * background. Give it to the transactions of the work (`leases`): they commit only while it lives.
-   * @throws KvError `lease_held` when another holds it, after `waitMs`; ConnectionError when the server was never reached. A server that
-   *   goes away during the wait is waited for.
+   * Acquires a lease: nobody else is granted it until it is released, or its holder has not renewed it for `ttlMs`. It is
+   * renewed in the background. Pass it to the transactions of the work (`leases`): they commit only while it is held.
+   * @throws KvError `lease_held` when another holder has it, after `waitMs`; ConnectionError when the server was never reached.
+   *   The call waits for a server that goes away meanwhile.
    */
   async lease(name: string, options: LeaseOptions): Promise<Lease> {
     leaseOptions(options)
@@ -357,7 +362,7 @@ export class Db {
       return granting
     }
     return withDeadline(this.#afterWait(timeoutMs, waitMs), given, grant, (error) => {
-      granting?.then(abandon).catch(() => {}) // Nobody would know that it is held.
+      granting?.then(abandon).catch(() => {}) // The caller would never learn of the grant.
       return inDoubt(error)
     })
   }
@@ -366,12 +371,12 @@ export class Db {
 
   /**
    * Runs a function on every key of a range that changes, in a transaction of its own. Its writes commit together with the
-   * acknowledgement of the change, so for each change they take effect exactly once, however many workers observe under this name.
-   * Several changes of one key may be run as one. Keys that the function fails on are tried again later, and parked after
-   * `maxAttempts` failures.
-   * @param name of the observer. It is registered if there is none, and gets the options that are given here. `timeoutMs` is that of this
-   *   beginning.
-   * @returns a promise that is fulfilled when the signal, or `close`, has stopped it and everything that was running has ended.
+   * acknowledgement of the change, so for each change they take effect exactly once, however many workers observe under this
+   * name. Several changes of one key may be run as one. Keys for which the function fails are tried again later, and parked
+   * after `maxAttempts` failures.
+   * @param name of the observer. It is registered if it does not exist, and gets the given options. `timeoutMs` limits this
+   *   registration.
+   * @returns a promise that resolves when the signal, or `close`, has stopped it and every run has ended.
    * @throws KvError when it cannot be registered, or claims are refused for good; the error that `onError` throws.
    */
   async observe<A extends As = 'text'>(
@@ -414,11 +419,11 @@ export class Db {
   // ---- Changes
 
   /**
-   * The transactions that change some keys, in the order of their commits, each exactly once, from the time of the call on or from a
-   * position of the past. With `snapshot` it begins with the pairs that exist. A server that goes away is waited for, and the loop
-   * goes on where it was. It ends when the signal is aborted, and at `close`.
-   * @throws KvError `ts_below_safe_point` when changes that it has not given are collected: then only a snapshot helps. ConnectionError
-   *   when the server was never reached.
+   * Yields the transactions that change some keys, in the order of their commits, each exactly once, from the time of the call
+   * on or from a past position. With `snapshot` it yields the existing pairs first. When a server goes away, the loop waits for
+   * it and continues where it was. It ends when the signal aborts, and at `close`.
+   * @throws KvError `ts_below_safe_point` when changes that it has not delivered were collected: then only a snapshot helps.
+   *   ConnectionError when the server was never reached.
    */
   async *changes<A extends As = 'text', K extends boolean = false, O extends boolean = false>(
     options: ChangesOptions<A, K, O> = {},
@@ -428,8 +433,8 @@ export class Db {
   }
 
   /**
-   * The present state of a key, and then the latest whenever it is another: what a slow loop does not see in time is left out. A
-   * server that goes away is waited for. It ends when the signal is aborted, and at `close`.
+   * Yields the present state of a key, then the latest one whenever it has changed. A slow loop misses states in between. The
+   * loop waits for a server that goes away. It ends when the signal is aborted, and at `close`.
    * @throws ConnectionError when the server was never reached.
    */
   async *watch<A extends As = 'text'>(
@@ -459,9 +464,10 @@ export class Db {
   }
 
   /**
-   * Ends the loops of `changes` and `watch`, stops observing, and waits until what runs there has ended and the background work of committed transactions is done. Then
-   * it releases leases, and waits a second at most for a server that does not answer. Later calls throw. A database in this process
-   * also waits for all calls in flight, rolls back open transactions, and releases its directory for other processes.
+   * Ends the loops of `changes` and `watch`, stops observing, and waits for their running functions and for the background work
+   * of committed transactions. Then it releases leases, waiting at most a second for a server that does not answer. Later calls
+   * throw. A database in this process also waits for all calls in flight, rolls back open transactions, and releases its
+   * directory for other processes.
    */
   async close(): Promise<void> {
     this.#isClosed = true
@@ -476,7 +482,7 @@ export class Db {
     return { commitTs: await this.timedWrite(options, (call) => this.#home.autocommit.write(write, call)) }
   }
 
-  /** Reads at the given timestamp, or at a new one; if a collection makes the new one too old, reads again. */
+  /** Reads at the given timestamp, or at a new one. When a collection has passed the new one, reads again. */
   #readAt<T>(options: WaitOptions & ReadAt, read: (ts: Timestamp, call: CallOptions) => Promise<T>): Promise<T> {
     const asked = timestampOf(options)
     return this.call(options, (call) => {
@@ -485,7 +491,7 @@ export class Db {
     })
   }
 
-  /** @internal Runs a call that may be given up at any time, or ends by itself where it may not. */
+  /** @internal Runs a call that may be given up at any time, or that ends in time by itself. */
   protected timed<T>(
     options: WaitOptions & TimeoutOptions,
     call: (options: CallOptions) => Promise<T>,
@@ -497,7 +503,7 @@ export class Db {
     return withDeadline(timeoutMs, options.signal, timed, errorOf)
   }
 
-  /** @internal Runs a write, which its server may end in time. */
+  /** @internal Runs a write, which the server may end in time. */
   protected timedWrite<T>(
     options: WaitOptions & TimeoutOptions,
     call: (options: CallOptions) => Promise<T>,
@@ -508,7 +514,7 @@ export class Db {
     )
   }
 
-  /** A call that takes no signal. It goes on without its caller where it does not end in time. */
+  /** Runs a call that takes no signal. After the deadline it goes on without its caller. */
   #named<T>(call: () => Promise<T>, { timeoutMs, waitMs, isRead = false }: NamedCallOptions = {}): Promise<T> {
     const errorOf = isRead ? undefined : inDoubt
     return withDeadline(this.#afterWait(timeoutMs, waitMs), undefined, () => this.call({}, call), errorOf)

@@ -2,20 +2,20 @@ import { isKvError, KvError } from '../errors/kv-error.js'
 import { onAbort } from '../event-loop/on-abort.js'
 
 /**
- * A call ends this long after its time at the latest, whatever it waits for. Before that, a server gets the time to say how a write has
- * ended, and a transaction to release its locks.
+ * A call ends at the latest this long after its time. Within it a server can still report how a write has ended, and a
+ * transaction can release its locks.
  */
 const GRACE_MS = 250
 
 export interface Deadline {
-  /** Aborts when the time has passed, and when the caller's signal does. undefined: there is neither. */
+  /** Aborts when the time has passed or the caller's signal aborts. undefined: there is neither. */
   readonly signal: AbortSignal | undefined
   /**
-   * Waits for a call no longer than until a moment after the time, or from now on, where the time has passed already.
-   * @param giveUp makes the outcome of a call that has not ended by then. It goes on without its caller.
+   * Waits for a call until a moment after the time, or for that moment only, where the time has passed already.
+   * @param giveUp makes the result of a call that has not ended by then; the call goes on without its caller.
    */
   within<T>(call: Promise<T>, giveUp: (error: KvError) => T): Promise<T>
-  /** Must be called when nothing waits any more. */
+  /** Call when nothing waits any more. */
   end(): void
 }
 
@@ -66,7 +66,7 @@ function within<T>(signal: AbortSignal, isOver: () => boolean, call: Promise<T>,
 
 /**
  * Runs a call with the signal of its deadline.
- * @param errorOf what a call is rejected with that takes no notice of the signal. Default: the error of the deadline.
+ * @param errorOf makes the rejection of a call that ignores the signal. Default: the error of the deadline.
  */
 export async function withDeadline<T>(
   timeoutMs: number | undefined,
@@ -84,7 +84,7 @@ export async function withDeadline<T>(
   }
 }
 
-/** The call ends its write in time by itself, where it still can, and gets a moment for that before the signal aborts. */
+/** Runs a write that can end in time by itself; it gets a moment for that before the signal aborts. */
 export async function writeWithin<T>(
   timeoutMs: number | undefined,
   given: AbortSignal | undefined,
@@ -100,7 +100,7 @@ export async function writeWithin<T>(
   }
 }
 
-/** The error of a call that may have taken effect, or may still, if it is that of a deadline. */
+/** Turns a deadline's error into one that says that the call may have taken effect, or still may. */
 export function inDoubt(error: unknown): unknown {
   if (!isKvError(error, 'deadline_exceeded')) return error
   const unknown = new KvError('deadline_exceeded', `${error.message}, and may have taken effect`, {}, { cause: error })

@@ -3,41 +3,40 @@ import { type Expiry, NEVER } from '../percolator/expiry.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { BOOLEAN, type Kinds, kind } from './options.js'
 
-/** A time in milliseconds, or as text: `'500ms'`, `'30s'`, `'10m'`, `'2h'`, `'7d'`. */
+/** Milliseconds, or text: `'500ms'`, `'30s'`, `'10m'`, `'2h'`, `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
 
-/** When the version expires: from then on the key is absent, at every snapshot exactly. Default: it does not. */
+/** When the version expires: from then on the key is absent, at every snapshot exactly. Default: never. */
 export interface ExpiryOptions {
-  /** A time from the write on. */
+  /** Time from the write to the expiry. */
   readonly ttl?: Duration | undefined
-  /** An instant, or a timestamp. Does not go with `ttl`. */
+  /** The instant or timestamp of the expiry. Excludes `ttl`. */
   readonly expireAt?: Date | Timestamp | undefined
 }
 
 export interface TouchOptions extends ExpiryOptions {
-  /** The key does not expire any more. Does not go with the others. */
+  /** Removes the expiry. Excludes the other options. */
   readonly persist?: boolean | undefined
 }
 
-/** When a version expires. Absent: it does not. */
+/** When a version expires. Absent: never. */
 export interface Expiring {
   /** The key is absent from this timestamp on. */
   readonly expireTs?: Timestamp
-  /** The time of that timestamp, in whole milliseconds. */
+  /** The same as `expireTs`, in whole milliseconds. */
   readonly expireAt?: Date
 }
 
 const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 const DURATION = /^(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d)$/
 
-/** @returns undefined for what is no time from 1 ms to some 69 years. */
 export function durationMs(given: unknown): number | undefined {
   const [, count, unit] = typeof given === 'string' ? (DURATION.exec(given) ?? []) : []
   const ms = typeof given === 'number' ? given : Math.round(Number(count) * UNIT_MS[unit as keyof typeof UNIT_MS])
   return Number.isSafeInteger(ms) && ms >= 1 && ms <= TTL_MS_MAX ? ms : undefined
 }
 
-/** @returns undefined for an instant that has no timestamp: before 1970, or after 2109. */
+/** @returns undefined for an instant without a timestamp: before 1970, or after 2109. */
 function timestampOf(given: unknown): Timestamp | undefined {
   const ts = given instanceof Date ? timestampFromMs(given.getTime()) : given
   return typeof ts === 'number' && Number.isSafeInteger(ts) && ts > 0 ? ts : undefined
@@ -52,7 +51,6 @@ export const EXPIRY_KINDS: Kinds<ExpiryOptions> = {
 }
 export const TOUCH_KINDS: Kinds<TouchOptions> = { ...EXPIRY_KINDS, persist: BOOLEAN }
 
-/** @param given checked by `EXPIRY_KINDS`. @throws TypeError for both options. */
 export function expiryOf({ ttl, expireAt }: ExpiryOptions): Expiry | undefined {
   if (ttl !== undefined && expireAt !== undefined) throw new TypeError('give ttl or expireAt, not both')
   const ttlMs = durationMs(ttl)
@@ -61,7 +59,6 @@ export function expiryOf({ ttl, expireAt }: ExpiryOptions): Expiry | undefined {
   return expireTs === undefined ? undefined : { expireTs }
 }
 
-/** @param given checked by `TOUCH_KINDS`. @throws TypeError unless there is exactly one option. */
 export function expiryOfTouch({ persist = false, ...given }: TouchOptions): Expiry {
   const expiry = expiryOf(given)
   if (persist && expiry !== undefined) throw new TypeError('persist does not go with ttl or expireAt')
@@ -70,7 +67,6 @@ export function expiryOfTouch({ persist = false, ...given }: TouchOptions): Expi
   return expiry
 }
 
-/** The fields of a version that tell when it expires. */
 export function expiringOf(expireTs: Timestamp | undefined): Expiring {
   return expireTs === undefined ? {} : { expireTs, expireAt: new Date(physicalMs(expireTs)) }
 }

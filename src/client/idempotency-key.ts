@@ -1,4 +1,4 @@
-/** 16 random bytes in hex. Not crypto.randomUUID, which browsers lack on pages that came over plain HTTP. */
+/** 16 random bytes in hex. Not crypto.randomUUID, which browsers lack on pages loaded over plain HTTP. */
 export function newIdempotencyKey(): string {
   const random = crypto.getRandomValues(new Uint8Array(16))
   return Array.from(random, (byte) => byte.toString(16).padStart(2, '0')).join('')

@@ -11,7 +11,7 @@ export type RangeOptions =
   | { readonly prefix?: Bytes | undefined; readonly start?: undefined; readonly end?: undefined }
   | { readonly prefix?: undefined; readonly start?: Bytes | undefined; readonly end?: Bytes | undefined }
 
-/** A range as it was given: `prefix`, or `start` and `end`, each of which may be absent. */
+/** The bounds of a range as the caller gave them: `prefix`, or `start` and `end`, each of which may be absent. */
 export interface ReadRange<A extends As> {
   readonly prefix?: Read<A>
   readonly start?: Read<A>
@@ -20,7 +20,6 @@ export interface ReadRange<A extends As> {
 
 export const RANGE_KINDS: Kinds<RangeOptions> = { prefix: BYTES, start: BYTES, end: BYTES }
 
-/** @throws TypeError for `prefix` together with a bound. */
 export function keyRangeOf({ prefix, start, end }: RangeOptions): KeyRange {
   if (prefix === undefined) return { start: boundOf(start, 'start'), end: boundOf(end, 'end') }
   if (start !== undefined || end !== undefined) throw new TypeError('give prefix, or start and end, not both')
@@ -28,14 +27,13 @@ export function keyRangeOf({ prefix, start, end }: RangeOptions): KeyRange {
   return { start: bytes, end: bytes && afterPrefix(bytes) }
 }
 
-/** The range as it was given, for a server that shows it again. @throws TypeError for `prefix` together with a bound. */
+/** Keeps the bounds as given, for a server that shows them again. @throws TypeError for `prefix` together with a bound. */
 export function givenRangeOf({ prefix, start, end }: RangeOptions): GivenRange {
   if (prefix === undefined) return { start: givenBoundOf(start, 'start'), end: givenBoundOf(end, 'end') }
   if (start !== undefined || end !== undefined) throw new TypeError('give prefix, or start and end, not both')
   return { prefix: toBytes(prefix, 'prefix') }
 }
 
-/** Inverse of `givenRangeOf`: only the bounds that were given. */
 export function readRange<A extends As>(range: GivenRange, as: A): ReadRange<A> {
   const bounds = Object.entries(range).filter((bound): bound is [string, Uint8Array] => bound[1] !== undefined)
   return Object.fromEntries(bounds.map(([name, bytes]) => [name, readKey(bytes, as)]))

@@ -1,10 +1,9 @@
 import type { TimeoutOptions } from './transaction-options.js'
 
-/** How a call about something that has a name ends: an observer, a consumer, a lease. */
 export interface NamedCallOptions extends TimeoutOptions {
-  /** How long it waits on the server by itself. The time of its deadline begins after that. */
+  /** Time that the call waits on the server. Its deadline is counted after that. */
   readonly waitMs?: number | undefined
-  /** It changes nothing, so its outcome is known. */
+  /** The call changes nothing, so its outcome is known. */
   readonly isRead?: boolean | undefined
 }
 

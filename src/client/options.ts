@@ -1,4 +1,3 @@
-/** Checks the value of one option at run time. */
 export interface Kind<T> {
   readonly accepts: (value: unknown) => value is T
   /** Completes the sentence "... must be". */
@@ -45,7 +44,7 @@ export function optionsOf<T extends object>(call: string, kinds: Kinds<T>): <Giv
 }
 
 /**
- * For functions without options that have the same name as one with options. Options must not be ignored silently.
+ * For functions without options whose namesake has options: options must not be ignored silently.
  * @throws TypeError
  */
 export function requireNoOptions(call: string, given: readonly unknown[]): void {
@@ -86,7 +85,6 @@ export const TIMESTAMP = kind<number>(
   'a timestamp, a positive safe integer',
   (value) => Number.isSafeInteger(value) && (value as number) > 0,
 )
-/** Where a feed begins: 0 is its beginning. */
 export const SINCE_TS = kind<number>('a timestamp, or 0 for the beginning', isWhole)
 export const DATE = kind<Date>('a Date', (value) => value instanceof Date)
 export const SIGNAL = kind<AbortSignal>(

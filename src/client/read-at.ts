@@ -8,7 +8,6 @@ export type ReadAt =
 
 export const READ_AT_KINDS: Kinds<ReadAt> = { ts: TIMESTAMP, at: DATE }
 
-/** @returns undefined for now. An instant includes everything that was committed in its millisecond. */
 export function timestampOf({ ts, at }: ReadAt): Timestamp | undefined {
   if (ts !== undefined && at !== undefined) throw new TypeError('give ts or at, not both')
   const asked = at === undefined ? ts : timestampFromMs(at.getTime()) + LOGICAL_PER_MS - 1

@@ -1,6 +1,5 @@
 import { type As, type Read, readKey } from './bytes.js'
 
-/** An answer whose keys and values are text or bytes. */
 export type Readable<T, A extends As> = T extends Uint8Array
   ? Read<A>
   : T extends readonly (infer Item)[]
@@ -9,7 +8,6 @@ export type Readable<T, A extends As> = T extends Uint8Array
       ? { readonly [Name in keyof T]: Readable<T[Name], A> }
       : T
 
-/** @throws TypeError when text is wanted and bytes are not UTF-8. */
 export function readableOf<T, A extends As>(answer: T, as: A): Readable<T, A> {
   return read(answer, as) as Readable<T, A>
 }

@@ -7,8 +7,9 @@ type Body<T> = (txn: Txn) => T | Promise<T>
 
 /**
  * Runs `body` in a transaction and commits it. After a lost race runs `body` again in a new transaction, with back-off.
- * @param retries further tries after the first one.
- * @throws the error of `body`; the error of the last try; Undetermined, and the refusal of an acknowledgement, without another try.
+ * @param retries further attempts after the first one.
+ * @throws the error of `body`; the error of the last attempt; Undetermined, and the refusal of an acknowledgement, without
+ *   another attempt.
  */
 export async function runTransaction<T>(
   begin: () => Promise<OpenTxn>,
@@ -29,7 +30,6 @@ export async function runTransaction<T>(
   }
 }
 
-/** Runs `body` in the transaction, and ends it: commits it, or rolls it back when something fails. */
 export async function runOnce<T>(txn: OpenTxn, body: Body<T>): Promise<T> {
   try {
     const result = await body(txn)

@@ -15,7 +15,7 @@ export type ScanOptions<A extends As = As, K extends boolean = boolean> = RangeO
   readonly limit?: number | undefined
   /** Scans from the end of the range to its start. */
   readonly reverse?: boolean | undefined
-  /** Returns pairs without values, which are not sent either. */
+  /** Returns pairs without values. The server does not send them. */
   readonly keysOnly?: K | undefined
 }
 
@@ -40,11 +40,11 @@ export interface PageRequest extends KeyRange {
 
 const PAGE_FIRST = 32
 const PAGE_MAX = 1024
-/** Pages stop growing at this many bytes of keys and values, and shrink above it. */
+/** Pages grow up to this many bytes of keys and values, and shrink above it. */
 const PAGE_BYTES_GOAL = 1024 * 1024
 
 /**
- * The pairs of a range. A page is read when the caller has used up the one before.
+ * Yields the pairs of a range. A page is read when the caller has used up the one before.
  * @param readPage must read the same snapshot each time.
  */
 export async function* scanPages<A extends As, K extends boolean, Ts extends Timestamp | undefined>(

@@ -34,7 +34,7 @@ const readOptions = optionsOf<SnapshotReadOptions>('a read of a snapshot', { as:
 const scanOptions = optionsOf<ScanOptions & SignalOption>('scan', { ...SCAN_KINDS, signal: SIGNAL })
 const countOptions = optionsOf<RangeOptions & SignalOption>('count', { ...RANGE_KINDS, signal: SIGNAL })
 
-/** Runs a read, which ends with the signal, or with that of the snapshot where none is given. @throws TypeError once the `Db` is closed. */
+/** Runs a read under the given signal, or else under that of the snapshot. @throws TypeError once the `Db` is closed. */
 export type SnapshotRead = <T>(
   signal: AbortSignal | undefined,
   read: (options: CallOptions) => Promise<T>,
@@ -60,7 +60,7 @@ export class Snapshot {
     return (await this.getVersion(key, options))?.value
   }
 
-  /** Like `get`, with the `commitTs` of the version, and when it expires. */
+  /** Like `get`, with the `commitTs` of the version, and its expiry. */
   async getVersion<A extends As = 'text'>(
     key: Bytes,
     options: SnapshotReadOptions<A> = {},
@@ -80,7 +80,7 @@ export class Snapshot {
     return batchGetValues(toKeys(keys), as, (some) => this.#read(signal, (call) => this.#reader(call).batchGet(some)))
   }
 
-  /** The pairs of a range in the order of their keys. They are fetched in pages. */
+  /** Yields the pairs of a range in the order of their keys. They are fetched in pages. */
   async *scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> & SignalOption = {},
   ): AsyncGenerator<ScanPair<A, K>, void, undefined> {
@@ -88,7 +88,7 @@ export class Snapshot {
     yield* scanPages<A, K, Timestamp>(options, (page) => this.#read(signal, (call) => this.#reader(call).scan(page)))
   }
 
-  /** The number of keys in a range. No pairs are sent. */
+  /** Counts the keys in a range. No pairs are sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
     const range = keyRangeOf(countOptions(options))
     return (await this.#read(options.signal, (call) => this.#home.autocommit.count(range, this.ts, call))).count

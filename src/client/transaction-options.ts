@@ -4,7 +4,7 @@ import type { Bytes } from './bytes.js'
 import { COUNT, type Kinds, kind, oneOf, SIGNAL, WAIT_MS, wholeUpTo } from './options.js'
 
 export interface WaitOptions {
-  /** Longest wait for the locks of other transactions. */
+  /** Longest wait for the locks of other transactions, in milliseconds. */
   readonly lockWaitMs?: number | undefined
   /** Ends the call, which rejects with the signal's reason. A write may still have taken effect. */
   readonly signal?: AbortSignal | undefined
@@ -12,18 +12,19 @@ export interface WaitOptions {
 
 export interface TimeoutOptions {
   /**
-   * Time after which the call rejects with `deadline_exceeded`, from 1 to 600 000. A write has a quarter of a second more, for the answer
-   * of its server; then its outcome is unknown (`isUncertain`; of a transaction: `Undetermined`). Default: none.
+   * Time in milliseconds after which the call rejects with `deadline_exceeded`, from 1 to 600 000. A write has a quarter of a
+   * second more for the server's answer; then its outcome is unknown (`isUncertain`; of a transaction: `Undetermined`). Default:
+   * none.
    */
   readonly timeoutMs?: number | undefined
 }
 
-/** One claim of an observer. Results of `db.observers.claim` can be given as they are. */
+/** One claim of an observer. Results of `db.observers.claim` can be passed as they are. */
 export interface Ack {
   /** Name of the observer. */
   readonly observer: string
   readonly key: Bytes
-  /** Of the claim. */
+  /** Fence of the claim. */
   readonly fence: Timestamp
 }
 
@@ -36,9 +37,7 @@ export interface LeaseCheck {
 }
 
 export interface BeginOptions extends WaitOptions {
-  /**
-   * `optimistic` (default): conflicts show at commit. `pessimistic`: each write first locks its key and waits for it.
-   */
+  /** `optimistic` (default): conflicts show at commit. `pessimistic`: each write first locks its key and waits for it. */
   readonly mode?: 'optimistic' | 'pessimistic' | undefined
   /** Default `snapshot`. `serializable`: the commit fails if a key or range that was read has changed. */
   readonly isolation?: 'snapshot' | 'serializable' | undefined
@@ -48,18 +47,18 @@ export interface BeginOptions extends WaitOptions {
    */
   readonly acks?: readonly Ack[] | undefined
   /**
-   * Consumers of the change feed that go on with this transaction, from `from` to `ts`. When somebody has acknowledged since, it is refused
-   * with `write_conflict` (`acknowledged`) and not run again.
+   * Consumers of the change feed that advance with this transaction, from `from` to `ts`. When another transaction has
+   * acknowledged since, it is refused with `write_conflict` (`acknowledged`) and not run again.
    */
   readonly positions?: readonly Position[] | undefined
   /**
-   * Leases that must be held when the transaction commits, such as `db.lease` gives. Otherwise it is refused with `precondition_failed` and
-   * not run again, and the signal of the lease is aborted.
+   * Leases that must be held when the transaction commits, for example from `db.lease`. Otherwise it is refused with
+   * `precondition_failed` and not run again, and the signal of the lease is aborted.
    */
   readonly leases?: readonly LeaseCheck[] | undefined
 }
 
-/** A step of a consumer. `from` is where it stood, `ts` up to where everything is done. */
+/** A step of a consumer: from its position `from` to `ts`, at or below which all changes are applied. */
 export interface Position {
   readonly consumer: string
   readonly from: Timestamp
@@ -73,7 +72,6 @@ export interface TransactionOptions extends BeginOptions, TimeoutOptions {
 
 export const WAIT_KINDS: Kinds<WaitOptions> = { lockWaitMs: WAIT_MS, signal: SIGNAL }
 export const TIMEOUT_KINDS: Kinds<TimeoutOptions> = { timeoutMs: wholeUpTo(1, TIMEOUT_MS_MAX) }
-/** How the transaction of a run is made. */
 export const MODE_KINDS: Kinds<Pick<BeginOptions, 'mode' | 'isolation'>> = {
   mode: oneOf('optimistic', 'pessimistic'),
   isolation: oneOf('snapshot', 'serializable'),

@@ -25,7 +25,7 @@ export interface TxnReadOptions<A extends As = As> {
 }
 
 export type DeleteRangeOptions = RangeOptions & {
-  /** Keys that are deleted at most, from 1. Default 1000. */
+  /** Most keys to delete, from 1. Default 1000. */
   readonly limit?: number | undefined
 }
 
@@ -37,7 +37,7 @@ const incrementOptions = optionsOf<ExpiryOptions>('increment', EXPIRY_KINDS)
 const touchOptions = optionsOf<TouchOptions>('touch of a transaction', TOUCH_KINDS)
 
 export interface TxnPutOptions extends ExpiryOptions {
-  /** The end of this lease deletes the key. The transaction must have the lease among its `leases`. */
+  /** The key is deleted when this lease ends. The transaction must have the lease among its `leases`. */
   readonly lease?: string | { readonly name: string } | undefined
 }
 
@@ -51,8 +51,8 @@ function isLeaseOrName(value: unknown): boolean {
 }
 
 /**
- * The transaction that `db.transaction` passes to its function. Reads see the snapshot at `startTs` and the
- * transaction's own writes. Writes take effect at the commit. Calls after the end throw.
+ * The transaction that `db.transaction` passes to its function. Reads see the snapshot at `startTs` and the transaction's own
+ * writes. Writes take effect at the commit. Calls after the end throw.
  */
 export class Txn {
   /** @internal */
@@ -62,9 +62,9 @@ export class Txn {
   readonly #readTimeoutMs: number | undefined
   /** Number of calls that have not settled. */
   #pending = 0
-  /** Number of calls for which nobody has begun to wait. */
+  /** Number of calls that the caller does not await yet. */
   #unawaited = 0
-  /** By the name of the observer and the text of the key. */
+  /** Keys by observer name and by the text of the key. */
   readonly #notified = new Map<string, Map<string, Uint8Array>>()
 
   /** @internal */
@@ -94,9 +94,9 @@ export class Txn {
   }
 
   /**
-   * Reads a key on which writes of this transaction will depend. Pessimistic: locks the key, waiting for other
-   * transactions, and reads the latest version, which may be newer than the snapshot. Optimistic: reads the snapshot; a
-   * newer version is a conflict at commit.
+   * Reads a key on which writes of this transaction will depend. Pessimistic: locks the key, waiting for other transactions, and
+   * reads the latest version, which may be newer than the snapshot. Optimistic: reads the snapshot; a newer version is a
+   * conflict at commit.
    */
   getForUpdate<A extends As = 'text'>(key: Bytes, options: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
     return this.#run(async () => {
@@ -119,8 +119,8 @@ export class Txn {
   }
 
   /**
-   * The pairs of a range in the order of their keys: those of the snapshot and the transaction's own writes as of the first step. Writes of
-   * its own loop are not met. `commitTs` is undefined for the transaction's own writes.
+   * Yields the pairs of a range in the order of their keys: those of the snapshot, and the transaction's own writes as of the
+   * first step, without writes made by the loop itself. `commitTs` is undefined for the transaction's own writes.
    */
   scan<A extends As = 'text', K extends boolean = false>(
     options: ScanOptions<A, K> = {},
@@ -129,7 +129,7 @@ export class Txn {
     const next = pairs.next.bind(pairs)
     pairs.next = () => {
       const read = next()
-      read.catch(() => {}) // Of a call that is not awaited, as with the others.
+      read.catch(() => {}) // For a call that is not awaited, as with the others.
       return read
     }
     return pairs
@@ -158,8 +158,8 @@ export class Txn {
   }
 
   /**
-   * Writes the present value of a key anew, with another expiry.
-   * @returns false when the key is absent, and then nothing is written.
+   * Writes the present value of a key again with another expiry.
+   * @returns false when the key is absent; then nothing is written.
    */
   touch(key: Bytes, options: TouchOptions): Promise<boolean> {
     return this.#run(async () => {
@@ -181,8 +181,8 @@ export class Txn {
   }
 
   /**
-   * Deletes the first keys of a range that are present, up to 1 MiB of keys.
-   * @returns how many, and whether there are more.
+   * Deletes the first existing keys of a range, up to 1 MiB of keys.
+   * @returns their number, and whether more exist.
    */
   deleteRange(options: DeleteRangeOptions): Promise<{ readonly deleted: number; readonly more: boolean }> {
     return this.#run(async () => {
@@ -212,7 +212,7 @@ export class Txn {
   }
 
   /**
-   * Adds to a counter, which is decimal text. An absent counter is 0. Without an expiry it expires when it would have.
+   * Adds to a counter, which is decimal text. An absent counter is 0. Without an expiry option the counter keeps its expiry.
    * @returns the sum.
    * @throws TypeError when the value is not an integer; RangeError when the sum is not a safe integer.
    */
@@ -230,8 +230,8 @@ export class Txn {
   }
 
   /**
-   * Marks keys for an observer, as of the commit, without a change to them. So they never conflict. The keys must be in the range
-   * of the observer.
+   * Marks keys for an observer, as of the commit, without changing them, so it causes no conflicts. The keys must be in the
+   * range of the observer.
    */
   notify(observer: string, ...keys: readonly Bytes[]): Promise<void> {
     return this.#run(async () => {
@@ -281,14 +281,13 @@ export class Txn {
   }
 }
 
-/** What an open transaction has besides its writes. */
 export interface OpenTxnParts {
   readonly riders?: Pick<Riders, 'acks' | 'positions' | 'leases'> | undefined
-  /** Called after a commit that wrote nothing: no request has judged its leases then. */
+  /** Called after a commit that wrote nothing: no request has checked its leases then. */
   readonly requireLeases?: (() => Promise<void>) | undefined
-  /** Of the whole transaction. */
+  /** Time limit of the whole transaction. */
   readonly deadline?: Deadline | undefined
-  /** Of each read, or page of a scan. */
+  /** Time limit of each read, or of each page of a scan. */
   readonly readTimeoutMs?: number | undefined
   /** Called with the error of a commit. */
   readonly onFailure?: ((error: unknown) => void) | undefined
@@ -305,9 +304,10 @@ export class OpenTxn extends Txn {
   }
 
   /**
-   * @returns the commit timestamp, or `startTs` when nothing was written, acknowledged or notified. A second call after success returns the same.
-   * @throws KvError when the transaction did not commit and never will; Undetermined when the outcome is unknown, in
-   *   which case a further call may find it out.
+   * @returns the commit timestamp, or `startTs` when nothing was written, acknowledged or notified. A second call after success
+   *   returns the same.
+   * @throws KvError when the transaction did not commit and never will; Undetermined when the outcome is unknown, in which case
+   *   a further call may find it out.
    */
   async commit(): Promise<Timestamp> {
     this.requireAwaited()
@@ -343,7 +343,7 @@ export class OpenTxn extends Txn {
     deadline?.end()
   }
 
-  /** @internal What is thrown when the time of the transaction is over. */
+  /** @internal Maps an error to the one that is thrown when the time of the transaction is over. */
   givenUp(error: unknown): unknown {
     const { mayBeDecided, startTs } = this.transaction
     return mayBeDecided ? new Undetermined(startTs, error) : error

@@ -5,8 +5,8 @@ import { requireIdempotencyKey } from './idempotency-key.js'
 import type { Absent } from './options.js'
 
 /**
- * Conditions of a write. An undefined `ifMatch` is refused, because it would silently mean "no condition": the version
- * of an absent key is undefined, and its condition is `ifAbsent`.
+ * Conditions of a write. An undefined `ifMatch` is refused, because it would silently mean "no condition": the version of an
+ * absent key is undefined, and its condition is `ifAbsent`.
  */
 export type WriteConditions = VersionCondition | (AbsenceCondition & { readonly ifMatch?: Absent })
 
@@ -36,7 +36,6 @@ export interface Write {
   readonly idempotencyKey: string | undefined
 }
 
-/** @throws TypeError for both conditions or both expiries together, and for an idempotency key that the server would refuse. */
 export function writeOf(
   key: Uint8Array,
   value: Uint8Array | undefined,
@@ -47,7 +46,6 @@ export function writeOf(
   return { key, value, ifMatch: ifMatch as Timestamp | undefined, ifAbsent, expiry: expiryOf(expiry), idempotencyKey }
 }
 
-/** Gives a key that is present another expiry. */
 export interface Touch {
   readonly key: Uint8Array
   readonly expiry: Expiry

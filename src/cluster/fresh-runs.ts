@@ -1,4 +1,4 @@
-/** Runs a call once at a time. Every caller gets a run that begins after it has asked; those who ask during a run share the next one. */
+/** Runs a call once at a time. Every caller gets a run that begins after its request; callers during a run share the next one. */
 export class FreshRuns<T> {
   readonly #call: () => Promise<T>
   #running: Promise<T> | undefined

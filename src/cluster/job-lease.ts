@@ -3,23 +3,22 @@ import type { RegistryName, RegistryRows, Swapped } from './registry-rows.js'
 import { encodeJob } from './server-record.js'
 import { isSame, type Sighting } from './sightings.js'
 
-/** Calls once after `ms`, and never keeps the process running. @returns what ends it. */
+/** Calls once after `ms`, and never keeps the process running. @returns a function that cancels it. */
 export type Timer = (ms: number, call: () => void) => () => void
 
-/** Half of what it takes until others may take over. */
+/** Half of the time after which other servers may take over. */
 const CONFIRMED_MS_MAX = 10_000
 const BEAT_MS = 2000
 
 export interface JobLeaseOptions {
   readonly rows: RegistryRows
   readonly name: RegistryName
-  /** Of this process. */
+  /** Id of this process. */
   readonly id: string
   readonly timer: Timer
   readonly elapsedMs: () => number
 }
 
-/** A job's row while this server does the job. */
 export class JobLease {
   readonly #options: JobLeaseOptions
   readonly #lost = new AbortController()
@@ -39,9 +38,9 @@ export class JobLease {
   }
 
   /**
-   * @param held the present row, if there is one; it must be this server's own, or that of one that is gone.
+   * @param held the present row, if any; it must belong to this server, or to a dead one.
    * @param beat above that of every earlier row of this process.
-   * @returns undefined when another server was faster, or nobody knows.
+   * @returns undefined when another server was faster, or the outcome is unknown.
    */
   static async take(options: JobLeaseOptions, held: Sighting | undefined, beat: number): Promise<JobLease | undefined> {
     const { rows, name, id, elapsedMs } = options
@@ -51,7 +50,7 @@ export class JobLease {
     return new JobLease(options, bytes, beat, beganMs)
   }
 
-  /** Aborted when the row could not be confirmed for `CONFIRMED_MS_MAX`, or is another's. */
+  /** Aborted when the row could not be confirmed for `CONFIRMED_MS_MAX`, or belongs to another server. */
   get signal(): AbortSignal {
     return this.#lost.signal
   }
@@ -62,7 +61,7 @@ export class JobLease {
   #scheduleBeat(): void {
     this.#stopBeat = this.#options.timer(BEAT_MS, () => {
       this.#beating = this.#renew()
-        .catch(() => {}) // The deadline judges.
+        .catch(() => {}) // The deadline decides.
         .then(() => {
           if (!this.#isOver && !this.#lost.signal.aborted) this.#scheduleBeat()
         })
@@ -96,14 +95,14 @@ export class JobLease {
     this.#lost.abort(new KvError('storage_unavailable', 'another server may do this job by now', {}))
   }
 
-  /** Leaves the job to others at once. */
+  /** Lets other servers take over the job at once. */
   async release(): Promise<void> {
     this.#isOver = true
     this.#stopBeat()
     await this.#beating
     this.#stopDeadline()
     const { rows, name } = this.#options
-    await rows.swap(name, this.#bytes, undefined).catch(() => {}) // What stays is dead in a while.
+    await rows.swap(name, this.#bytes, undefined).catch(() => {}) // A row that remains counts as dead after a while.
   }
 }
 

@@ -1,17 +1,19 @@
 import type { Timestamp } from '../timestamp.js'
 
-/** What a server's row holds. No two writes of a row are equal, so a change that lands late meets another value, and is refused. */
+/**
+ * The content of a server's row. Every write of a row differs from the others, so a change that lands late meets another value
+ * and is refused.
+ */
 export interface ServerRecord {
   readonly url: string
-  /** Every snapshot that the server reads, now or later, is at or above. */
+  /** A lower bound of every snapshot that the server reads, now or later. */
   readonly oldest: Timestamp
-  /** How high it may raise the safe point, or has raised it; 0: it has not. */
+  /** How high the server may raise the safe point, or has raised it; 0: it has not. */
   readonly safePoint: Timestamp
   /** Grows with each write of one process. */
   readonly beat: number
 }
 
-/** A job's row: the server that does it. */
 export interface JobRecord {
   readonly id: string
   readonly beat: number
@@ -25,7 +27,6 @@ export function encodeServer({ url, oldest, safePoint, beat }: ServerRecord): Ui
   return encode({ url, oldest, safe_point: safePoint, beat })
 }
 
-/** @returns undefined for a row that is damaged. Fields of later versions are ignored. */
 export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
   const { url, oldest, safe_point: safePoint, beat } = parsed(bytes)
   if (typeof url !== 'string' || url.length > URL_LENGTH_MAX || !URL.canParse(url)) return undefined
@@ -36,7 +37,6 @@ export function encodeJob({ id, beat }: JobRecord): Uint8Array {
   return encode({ id, beat })
 }
 
-/** @returns undefined for a row that is damaged. */
 export function decodeJob(bytes: Uint8Array): JobRecord | undefined {
   const { id, beat } = parsed(bytes)
   return typeof id === 'string' && id.length <= ID_LENGTH_MAX && isCount(beat) ? { id, beat } : undefined

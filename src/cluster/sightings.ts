@@ -1,32 +1,32 @@
 import { setMaxListeners } from 'node:events'
 import type { RegistryName } from './registry-rows.js'
 
-/** A row as this server has seen it. */
 export interface Sighting {
   readonly bytes: Uint8Array
-  /** When this server first knew of this value, by its own monotonic clock. */
+  /** When this server first saw this value, by its own monotonic clock. */
   readonly sinceMs: number
-  /** Its value was seen to stay for `DEAD_MS`. */
+  /** The value was seen unchanged for `DEAD_MS`. */
   readonly isDead: boolean
   readonly gone: AbortController
 }
 
-/** A row that has not changed for this long belongs to nobody any more. */
+/** A row that has not changed for this long belongs to a dead server. */
 const DEAD_MS = 20_000
 
 /**
- * What this server has seen of the rows. Whether a row is alive is judged by how long it has stayed as it is, between two looks and by
- * this server's monotonic clock alone: the clocks of others do not count, and no more does the time in which this server has not looked.
+ * The rows as this server has seen them. A row counts as alive while it changes. Only this server's monotonic clock measures
+ * that, from look to look: the clocks of other servers, and time in which this server has not looked, do not count.
  */
 export class Sightings {
   readonly #seen = new Map<RegistryName, Sighting>()
 
   /**
-   * @param rows all that there are. @param beganMs when the look began, and @param endedMs when it had ended. Looks must not overlap.
+   * @param rows all existing rows. @param beganMs when the look began, and @param endedMs when it had ended. Looks must not
+   *   overlap.
    */
   note(rows: ReadonlyMap<RegistryName, Uint8Array>, beganMs: number, endedMs: number): void {
     for (const [name, { gone, sinceMs }] of this.#seen) {
-      if (rows.has(name) || sinceMs > beganMs) continue // It may have been made since the look began.
+      if (rows.has(name) || sinceMs > beganMs) continue // The row may have been written since the look began.
       this.#seen.delete(name)
       gone.abort(new Error('it is not there any more'))
     }
@@ -40,7 +40,7 @@ export class Sightings {
     }
   }
 
-  /** One row that was read by itself, between two looks. */
+  /** Adds one row that was read by itself, between two looks. */
   add(name: RegistryName, bytes: Uint8Array, endedMs: number): Sighting {
     const before = this.#seen.get(name)
     return before !== undefined && isSame(before.bytes, bytes) ? before : this.#add(name, bytes, endedMs, before)
@@ -62,7 +62,7 @@ export class Sightings {
   }
 }
 
-/** As many requests as are on their way to a server. */
+/** Without a limit on listeners: as many as there are requests to a server. */
 function anyoneMayListen(): AbortController {
   const gone = new AbortController()
   setMaxListeners(0, gone.signal)

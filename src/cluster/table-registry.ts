@@ -9,17 +9,17 @@ import { decodeJob, decodeServer, encodeServer, type ServerRecord } from './serv
 import { isSame, type Sighting, Sightings } from './sightings.js'
 
 const BEAT_MS = 2000
-/** The more servers there are, the longer each waits between two looks: all of them read all rows. */
+/** With more servers each waits longer between two looks: all of them read all rows. */
 const LOOK_MS_PER_SERVER = 20
 const LOOK_MS_MAX = 10_000
-/** Far below what it takes to be considered gone, so that a beat which gets lost is followed by others. */
+/** Far below the time after which a server counts as dead, so that others follow a lost beat. */
 const CALL_MS_MAX = 4000
-/** Tries of a write that somebody waits for. A beat has one: the next beat follows. */
+/** Attempts of a write that a caller waits for. A beat has one: the next beat follows. */
 const TRIES_MAX = 3
 
 export interface TableRegistryOptions {
   readonly rows: RegistryRows
-  /** Unlike that of every other process, those of earlier runs included. */
+  /** Unique, also among earlier runs. */
   readonly id: string
   /** Where the other servers reach this one. */
   readonly url: string
@@ -29,7 +29,7 @@ export interface TableRegistryOptions {
   readonly timer?: Timer | undefined
 }
 
-/** The servers of one table, by a row each: README.md in this folder says why this is right. */
+/** The servers of one table, with a row for each. README.md in this folder argues why this is correct. */
 export class TableRegistry implements Registry {
   readonly isShared = true
   readonly id: string
@@ -45,11 +45,11 @@ export class TableRegistry implements Registry {
   /** See `announce`. */
   #safePoint: Timestamp = 0
   #beat = 0
-  /** Own row, as far as this process knows; undefined: there is none. */
+  /** The server's own row, as far as this process knows; undefined: it has none. */
   #own: Uint8Array | undefined
   #stopBeat: () => void = () => {}
   #stopLook: () => void = () => {}
-  /** The last turn of either. Never rejects. */
+  /** The last beat and the last look. Never reject. */
   #beating: Promise<unknown> = Promise.resolve()
   #looking: Promise<unknown> = Promise.resolve()
   #isClosed = false
@@ -77,7 +77,7 @@ export class TableRegistry implements Registry {
     this.#scheduleLook()
   }
 
-  /** The others need not wait until this server is considered gone. */
+  /** Removes the row, so that the others need not wait until this server counts as dead. */
   async leave(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
@@ -90,7 +90,7 @@ export class TableRegistry implements Registry {
         this.#own = swapped === 'done' ? undefined : await this.#rows.read(this.#name)
       }
     } catch {
-      // It is forgotten in a while.
+      // The row is removed by another server after a while.
     }
   }
 
@@ -116,7 +116,7 @@ export class TableRegistry implements Registry {
       }
   }
 
-  /** A server that finds its row gone, because it has stood still, makes it anew. */
+  /** Writes the row; creates it again when this server has stalled and finds it gone. */
   async #write(): Promise<void> {
     if (this.#oldest === undefined) throw new Error('the server has not joined')
     if (this.#isClosed) throw unavailable('this server is stopping')
@@ -162,7 +162,7 @@ export class TableRegistry implements Registry {
     this.#sightings.note(await this.#rows.list(), beganMs, this.#elapsedMs())
   }
 
-  /** One of the servers is the first; what the others try is refused. */
+  /** One of the servers is the first; the attempts of others are refused. */
   async #forgetDead(): Promise<void> {
     for (const [name, { isDead, bytes }] of [...this.#sightings])
       if (isDead && name !== this.#name) await this.#rows.swap(name, bytes, undefined)
@@ -186,7 +186,7 @@ export class TableRegistry implements Registry {
       : { url, gone: sighting.gone.signal }
   }
 
-  /** A server that has joined since the last look. */
+  /** Reads a server that has joined since the last look. */
   async #readServer(name: RegistryName): Promise<Sighting | undefined> {
     const bytes = await this.#rows.read(name)
     return bytes && this.#sightings.add(name, bytes, this.#elapsedMs())
@@ -225,7 +225,7 @@ export class TableRegistry implements Registry {
       const lease = await this.#take(job)
       if (lease === undefined) return undefined
       try {
-        if (lease.signal.aborted) return undefined // This server has stood still since it wrote the row.
+        if (lease.signal.aborted) return undefined // This server has stalled since it wrote the row.
         return await body(lease.signal)
       } finally {
         await lease.release()
@@ -245,7 +245,7 @@ export class TableRegistry implements Registry {
     return JobLease.take(options, held, ++this.#jobBeat)
   }
 
-  /** The table answers within its own time, which is longer than beats can wait. */
+  /** Limits a call: the table's own time limit is longer than a beat may wait. */
   #within<T>(call: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const stop = this.#timer(CALL_MS_MAX, () => reject(unavailable('the table does not answer')))

@@ -80,7 +80,7 @@ async function isSameFile(present: string, other: string): Promise<boolean> {
   return (await realpath(present)) === (await realpath(other).catch(() => undefined))
 }
 
-/** Transfer of one backup, over as many connections as it takes. */
+/** Transfer of one backup, over as many connections as needed. */
 class Transfer {
   #encoder = new BackupEncoder()
   #header: BackupHeader | undefined
@@ -101,10 +101,11 @@ class Transfer {
       for await (const block of decodeBackup(file.leftover(), { sums }))
         if (block.type === 'header') ({ header: this.#header, isCurrent } = block)
     } catch (error) {
-      if (!(error instanceof BackupError)) throw error // The blocks before it are good.
+      if (!(error instanceof BackupError)) throw error // The blocks before it are intact.
     }
     const isWanted = this.#header !== undefined && (ts === undefined || this.#header.ts === ts)
-    // Closed sums mean that the backup is complete: nothing is left to continue. A file of an older version has no room for expiries.
+    // Closed sums mean that the backup is complete: nothing is left to continue. A file of an older version has no room for
+    // expiries.
     if (!isWanted || !isCurrent || sums.isClosed) return this.#startOver(file)
     await file.keep(sums.length)
     this.#encoder = new BackupEncoder(sums)

@@ -107,7 +107,7 @@ function mb(bytes: number): string {
   return `${(bytes / 1e6).toLocaleString('en', { maximumFractionDigits: 1 })} MB`
 }
 
-/** Fulfilled when it has been written, since the process ends then. */
+/** Resolves when the text is written, since the process ends then. */
 function print(text: string): Promise<void> {
   return new Promise((resolve) => process.stdout.write(text, () => resolve()))
 }

@@ -1,6 +1,5 @@
 import type { CommandEntry } from './command.js'
 
-/** Every command by its purpose. */
 export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, CommandEntry>>>> = {
   'Read and write': {
     get: client('get', 'prints the value of a key'),

@@ -8,7 +8,7 @@ export interface Command {
   /**
    * Resolves when the command is done. The exit code is 0 unless the command set `process.exitCode`.
    * @param args arguments after the command's name.
-   * @param warning one line, for a server to log. Of other commands cli.ts prints it.
+   * @param warning one line, which a server logs; for other commands cli.ts prints it.
    * @throws UsageError, and errors that end the command: cli.ts prints them as one line.
    */
   run(args: readonly string[], env: NodeJS.ProcessEnv, warning?: string): Promise<void>
@@ -16,6 +16,5 @@ export interface Command {
 
 export interface CommandEntry {
   readonly does: string
-  /** Loads the command when it is asked for. */
   load(): Promise<Command>
 }

@@ -19,7 +19,6 @@ Example:
   $ perkv completion fish > ~/.config/fish/completions/perkv.fish
 `
 
-/** @param commands all that the program has, this one too. */
 export function completionOf(commands: ReadonlyMap<string, CommandEntry>): Command {
   const operands = ['bash|zsh|fish']
   return {

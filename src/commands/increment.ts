@@ -9,18 +9,18 @@ import type { Output } from './output.js'
 import type { Progress } from './progress.js'
 import { BREAKS_MAX, isPassing, pauseAfterBreak, Refused, type RemoteServer, unexpected } from './remote-server.js'
 
-/** Changes in memory. More go to files. */
+/** Bytes of changes in memory. More go to files. */
 const RUN_BYTES = 64 * 1024 * 1024
 /** Each entry of a restore is compared with all of them. */
 const REMOVED_MAX = 100
-/** A page waits for this long for locks that hold the changes back. */
+/** Pause of a page while locks hold the changes back. */
 const WAIT_MS = 250
-/** Locks may hold the changes back for this long. */
+/** Locks may hold the changes back for this long in total. */
 const HELD_MS_MAX = 10 * 60_000
 
 const NO_BYTES = new Uint8Array()
 
-/** Problems are JSON then. */
+/** Problems are sent as JSON then. */
 const ACCEPT = `${MSGPACK}, application/json;q=0.5`
 
 interface Page {
@@ -39,13 +39,12 @@ interface PageChange {
 
 export interface IncrementOrder {
   readonly base: BackupHeader
-  /** Keeps what the next increment needs from collection. */
+  /** Consumer that keeps the changes for the next increment from collection. */
   readonly consumer: string | undefined
   /** For changes that do not fit in memory. */
   readonly directory: string
 }
 
-/** @throws BackupError */
 export async function headerOf(path: string): Promise<BackupHeader> {
   try {
     return await headerIn(createReadStream(path))
@@ -59,12 +58,11 @@ async function headerIn(source: AsyncIterable<Uint8Array>): Promise<BackupHeader
   throw new BackupError('cut_off', 'the backup has no header')
 }
 
-/** The error with the name of the file that it is about. */
 export function inFile(path: string, error: unknown): unknown {
   return error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
 }
 
-/** Writes what the feed tells of the time since `base`: the newest version of each changed key. */
+/** Writes the changes since `base`: the newest version of each changed key. */
 export async function writeIncrement(
   server: RemoteServer,
   output: Output,
@@ -106,7 +104,7 @@ export async function writeIncrement(
   progress.finish(`, ts ${base.ts} to ${now.ts}`)
 }
 
-/** The server keeps all changes above `ts` from collection, for the next increment. */
+/** Keeps all changes above `ts` from collection on the server, for the next increment. */
 export async function holdFrom(server: RemoteServer, consumer: string, ts: Timestamp): Promise<void> {
   await server.json('PUT', consumerPath(consumer), { since_ts: ts })
   await server.json('POST', `${consumerPath(consumer)}/reset`, { since_ts: ts })
@@ -116,14 +114,14 @@ function consumerPath(name: string): string {
   return `/v1/consumers/${encodeURIComponent(name)}`
 }
 
-/** The header that a full backup of now has. */
+/** The header of a full backup taken now. */
 async function headerNow(server: RemoteServer): Promise<BackupHeader> {
   const abort = new AbortController()
   const response = await server.send('GET', '/v1/admin/backup', { signal: abort.signal })
   try {
     return await headerIn(server.bytesOf(response))
   } finally {
-    response.on('error', () => {}) // The rest of the answer is not wanted.
+    response.on('error', () => {}) // The rest of the answer is not needed.
     abort.abort()
   }
 }

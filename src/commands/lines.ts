@@ -4,7 +4,7 @@ const NEWLINE = 0x0a
 /** Room for the longest value in base64, and its key. */
 const LINE_BYTES_MAX = 400 * 1024 * 1024
 
-/** What some editors begin a file of UTF-8 with. */
+/** Some editors begin a UTF-8 file with it. */
 const BYTE_ORDER_MARK = Buffer.from('\ufeff')
 
 /** Yields the lines of a stream without their newlines, and without a byte order mark at its beginning. @throws RangeError for a line that is too long. */

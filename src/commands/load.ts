@@ -94,7 +94,7 @@ class Loading {
   #failedFrom = Number.POSITIVE_INFINITY
   /** Number of the last line that was read. */
   #line = 0
-  /** A note about waiting was printed. No further one is printed until a batch is stored. */
+  /** Whether a note about waiting was printed. No further one is printed until a batch is stored. */
   #isTold = false
 
   constructor(
@@ -201,7 +201,7 @@ function isAnyIn(all: ReadonlySet<string>, some: ReadonlySet<string>): boolean {
   return false
 }
 
-/** Includes lost races. */
+/** Also true for lost races. */
 function isRetryable(error: unknown): boolean {
   return isPassing(error) || (error instanceof Refused && error.fields['retryable'] === true)
 }
@@ -215,7 +215,7 @@ function located(error: unknown, { lines }: Batch): unknown {
   return new LoadError(`${where}: ${error.message}`)
 }
 
-/** @returns undefined for an empty line; a text that says what is wrong with the line. */
+/** @returns undefined for an empty line; a text that describes the fault of the line. */
 function pairOf(line: Buffer): WirePair | undefined | string {
   if (!isUtf8(line)) return 'is not UTF-8'
   const text = line.toString('utf8')

@@ -13,7 +13,7 @@ export interface Output {
 }
 
 export const STDOUT: Output = {
-  /** Waits until the bytes are written: only the callback tells a failed write from one that succeeds later. */
+  /** Waits until the bytes are written: only the callback distinguishes a failed write from one that succeeds later. */
   write(bytes) {
     return new Promise((resolve, reject) =>
       process.stdout.write(bytes, (error) => (error == null ? resolve() : reject(error))),
@@ -70,7 +70,7 @@ export class PartFile implements Output {
     await this.#handle.close()
     await rename(`${this.path}.part`, this.path)
     const directory = await open(dirname(this.path), 'r')
-    await directory.sync().finally(() => directory.close()) // Puts the new name on disk.
+    await directory.sync().finally(() => directory.close()) // Makes the new name durable.
   }
 
   async close(): Promise<void> {

@@ -10,7 +10,6 @@ export interface ProgressOptions {
   readonly totalBytes?: number | undefined
 }
 
-/** Shows the progress of a command on stderr: a bar on a terminal, else a line every few seconds. */
 export class Progress {
   bytes = 0
   /** undefined when items are not counted. */
@@ -20,7 +19,7 @@ export class Progress {
   readonly #totalBytes: number | undefined
   readonly #isTty = process.stderr.isTTY === true
 
-  /** @param item name of the counted thing: key, line. */
+  /** @param item name of one counted item: key, line. */
   constructor(
     readonly name: string,
     readonly item: string,

@@ -26,7 +26,7 @@ export class RemotePin {
     }
   }
 
-  /** Stops renewing. The pin lives on until its time is over. */
+  /** Stops renewing. The pin stays until it expires. */
   leave(): void {
     clearInterval(this.#renewal)
   }

@@ -7,7 +7,6 @@ import type { FlagReader, Flags } from '../server/flags.js'
 import { shownText } from './client/shown.js'
 import { SERVER_FLAGS, serverAddress } from './server-flags.js'
 
-/** Flags of the commands that transfer data. */
 export const TRANSFER_FLAGS = {
   ...SERVER_FLAGS,
   quiet: { help: 'no progress, no summary' },
@@ -19,7 +18,6 @@ const IDLE_MS_MAX = 5 * 60_000
 const REACH_MS_MAX = 2500
 const PROBLEM_BYTES_MAX = 1024 * 1024
 
-/** The server answered with an error. */
 export class Refused extends Error {
   override readonly name = 'Refused'
   constructor(
@@ -118,7 +116,7 @@ export class RemoteServer {
     return answer
   }
 
-  /** Asks for a stream of a media type. @throws Refused `unexpected_answer` when the answer is of another one. */
+  /** Requests a stream of a media type. @throws Refused `unexpected_answer` when the answer has another type. */
   async download(path: string, type: string): Promise<IncomingMessage> {
     const response = await this.send('GET', path, { headers: { accept: type } })
     if (response.headers['content-type']?.startsWith(type)) return response
@@ -144,15 +142,15 @@ export class RemoteServer {
   }
 }
 
-/** Whether a retry may help: the server was not reached, or refused for the moment. */
+/** Whether a retry may help: the server was not reached, or has refused for the moment. */
 export function isPassing(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof Refused && error.isPassing)
 }
 
-/** Connections in a row that may break, with nothing gained in between, before a transfer is given up. */
+/** A transfer is given up when this many connections in a row break without progress. */
 export const BREAKS_MAX = 6
 
-/** Waits 250 ms before the first new try of a transfer, and twice as long before each further one. */
+/** Waits 250 ms before the first new attempt of a transfer, and twice as long before each further one. */
 export function pauseAfterBreak(breaks: number): Promise<void> {
   return pause(250 * 2 ** breaks)
 }
@@ -162,7 +160,6 @@ function reasonOf(error: Error): string {
   return error instanceof AggregateError ? error.errors.map(reasonOf).join(', ') : error.message || 'no answer'
 }
 
-/** @throws UsageError, Unreachable when no server answers. */
 export async function remoteServer(
   flags: FlagReader<keyof typeof TRANSFER_FLAGS>,
   env: NodeJS.ProcessEnv,
@@ -197,7 +194,7 @@ export function unexpected(status: number, retryMs = 0): Refused {
   return new Refused(status, 'unexpected_answer', 'this is no PerKV server, or something stands before it', {}, retryMs)
 }
 
-/** @returns undefined when it is no JSON object. */
+/** @returns undefined unless the text is a JSON object. */
 function parsed(json: Buffer): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(json.toString('utf8'))

@@ -44,7 +44,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
       isQuiet,
       totalBytes,
     })
-    progress.items = undefined // Bytes are counted here, and not items.
+    progress.items = undefined // Bytes are counted here, not items.
     try {
       for (let breaks = 0; ; breaks++) {
         progress.bytes = 0
@@ -76,7 +76,7 @@ interface Verified {
   readonly totals: BackupTotals
 }
 
-/** @throws BackupError for a damaged file, and for one that does not go on from the one before it. */
+/** @throws BackupError for a damaged file, and for one that does not continue the one before it. */
 async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<Verified[]> {
   const chain: Verified[] = []
   for (const path of paths) {
@@ -100,7 +100,6 @@ async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<
   return chain
 }
 
-/** @throws BackupError */
 async function verify(path: string, isQuiet: boolean): Promise<Verified> {
   const progress = new Progress('restore: verifying', 'key', { isQuiet, totalBytes: (await stat(path)).size })
   let header: BackupHeader | undefined
@@ -120,7 +119,7 @@ async function verify(path: string, isQuiet: boolean): Promise<Verified> {
   }
 }
 
-/** The full backup that would have been made instead of the last increment. */
+/** Yields the full backup that is equivalent to the chain of increments. */
 async function* joined(chain: readonly Verified[]): AsyncGenerator<Buffer, void, undefined> {
   const last = chain.at(-1)
   if (last === undefined) return

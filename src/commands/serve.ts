@@ -28,7 +28,7 @@ ${flagsHelp(limitFlags)}`,
     const config = readConfig(args, env)
     let starting: Promise<RunningServer> | undefined
     const stopping = stopSignal(() => void starting?.then((server) => server.reload()).catch(() => {}))
-    const { createLog } = await import('../server/log.js') // Loaded late: help and a wrong flag need none of it.
+    const { createLog } = await import('../server/log.js') // Loaded late: help and a wrong flag do not need it.
     const { say } = await import('../server/log-output.js')
     const { startServer } = await import('../server/server.js')
     const log = createLog(config.logLevel)
@@ -53,8 +53,8 @@ ${flagsHelp(limitFlags)}`,
 }
 
 /**
- * Written by a server that has its data and its port, so that a second one does not replace the pid of the first.
- * @returns removes the file, unless another process has written it since.
+ * Called once the server has its data and its port, so that a second server does not replace the pid of the first.
+ * @returns a function that removes the file, unless another process has written it since.
  * @throws UnusableFile
  */
 async function withPidFile(path: string | undefined, server: RunningServer): Promise<() => void> {
@@ -69,7 +69,7 @@ async function withPidFile(path: string | undefined, server: RunningServer): Pro
   const remove = (): void => {
     try {
       if (readFileSync(path, 'utf8') === text) rmSync(path)
-    } catch {} // It is gone already.
+    } catch {} // The file is gone already.
   }
   process.on('exit', remove)
   return remove

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { type FlagReader, type Flags, type Given, notEmpty, UsageError } from '../server/flags.js'
 
-/** Flags of every command that talks to a server. */
 export const SERVER_FLAGS = {
   server: { value: 'URL', help: 'of the server', default: 'http://127.0.0.1:7400' },
   'token-file': {
@@ -18,7 +17,6 @@ export interface ServerAddress {
   readonly ca: string | undefined
 }
 
-/** @throws UsageError */
 export function serverAddress(
   { required, optional }: Pick<FlagReader<keyof typeof SERVER_FLAGS>, 'required' | 'optional'>,
   env: NodeJS.ProcessEnv,

@@ -3,14 +3,14 @@ import { type Flags, variablesOf } from '../server/flags.js'
 import { COMMANDS } from './command-table.js'
 
 const PREFIX = 'PERKV_'
-/** Those that no flag names. */
+/** Variables without a flag. */
 const WITHOUT_FLAGS = ['PERKV_TOKEN']
-/** What tests set, and what Kubernetes gives every container where a service is called perkv. */
+/** Variables set by tests, and those that Kubernetes gives every container where a service is called perkv. */
 const OF_OTHERS = /^PERKV_((TEST|DOCS|SIM|FLIPS)(_|$)|SERVICE_(HOST|PORT)|PORT_\d+_)/
 
 /**
- * One line about the variables that look like PerKV's and are none, as a misspelt flag is told.
- * @param flags of the command that runs. Those of the others are loaded where it does not know a variable.
+ * A warning in one line about unknown variables that look like PerKV's.
+ * @param flags of the command that runs. The flags of other commands are loaded only for a variable that it does not know.
  */
 export async function unknownVariables(flags: Flags, env: NodeJS.ProcessEnv): Promise<string | undefined> {
   const given = Object.keys(env).filter((name) => name.startsWith(PREFIX) && !OF_OTHERS.test(name))
@@ -22,7 +22,7 @@ export async function unknownVariables(flags: Flags, env: NodeJS.ProcessEnv): Pr
   return `PerKV knows no variable ${unknown.map((name) => `${nameInError(name)}${meant(name, known)}`).join(', ')}`
 }
 
-/** Compared without what all begin with, which would make short names near to each other. */
+/** Compared without the common prefix, which would make short names similar to each other. */
 function meant(name: string, known: Iterable<string>): string {
   const rest = (variable: string): string => variable.slice(PREFIX.length)
   const nearest = nearestName(rest(name), [...known].map(rest))

@@ -1,6 +1,6 @@
 import type { WireBytes } from './wire-bytes.js'
 
-/** Answers of the HTTP API, as far as the console looks at them. */
+/** Answers of the HTTP API, with the fields that the console uses. */
 
 export interface LockInfo {
   readonly key: WireBytes
@@ -13,7 +13,6 @@ export interface LockInfo {
   readonly use_async_commit: boolean
 }
 
-/** One that holds the feed back. */
 export interface HoldingLock extends LockInfo {
   readonly expires_in_ms: number
 }
@@ -24,24 +23,22 @@ export interface WriteInfo {
   readonly commit_ts: number
   readonly short_value?: WireBytes
   readonly expire_ts?: number
-  /** Of the lease whose end deletes the key. */
+  /** Fence of the lease whose end deletes the key. */
   readonly lease_fence?: number
 }
 
-/** Everything stored of a key, newest first. */
 export interface History {
   readonly lock: LockInfo | null
   readonly writes: readonly WriteInfo[]
   readonly values: readonly { readonly start_ts: number; readonly value: WireBytes }[]
 }
 
-/** One version of a key. */
 export interface Version {
   readonly value: WireBytes
   readonly commitTs: number
-  /** The key is absent from then on. */
+  /** The key is absent from this timestamp on. */
   readonly expireTs: number | undefined
-  /** Of the lease whose end deletes the key. */
+  /** Fence of the lease whose end deletes the key. */
   readonly leaseFence: number | undefined
 }
 

@@ -28,7 +28,7 @@ const LINKS: readonly (readonly [View, string])[] = [
 ]
 
 const STATUS_EVERY_MS = 5000
-/** Before the server has said what the token may do. */
+/** Until the server has reported the rights of the token. */
 const NOTHING: Access = { may_write: false }
 
 export function App(): JSX.Element {
@@ -46,7 +46,7 @@ export function App(): JSX.Element {
   const session = useMemo(() => ({ server, access, at }), [server, access.may_write, at])
   const needsToken = error instanceof Refused && error.status === 401
   const takesToken = useRef(false)
-  // The field must not go away, with the text in it, while another token is tried.
+  // The field, with its text, must not disappear while another token is tried.
   if (token !== undefined || needsToken || status?.access.may_write === false) takesToken.current = true
 
   return (

@@ -3,10 +3,13 @@ import type { Server } from './server.js'
 import { BANK } from './step-plan.js'
 import { idOf } from './wire-bytes.js'
 
-/** Stands for any age of a lock. */
+/** Counts a lock of any age as expired. */
 const ANY_AGE = Number.MAX_SAFE_INTEGER
 
-/** Gives the accounts of the example their first balances. Whoever died in an earlier run is ended first, however young its locks are. */
+/**
+ * Gives the accounts of the example their first balances. Transactions left by an earlier run are ended first, however young
+ * their locks are.
+ */
 export async function openBank(server: Server): Promise<void> {
   const ids = BANK.before.map(({ key }) => idOf(key))
   for (const { key } of BANK.before) {

@@ -11,10 +11,9 @@ import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
 const VALUE_CHARACTERS = 120
 
-/** Keys and folders below a prefix, a page at a time. */
 export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Element {
   const { server, access, at } = useSession()
-  /** Where this page and the ones before it began. */
+  /** The first keys of this page and of the pages before it. */
   const [starts, setStarts] = useState<readonly (Uint8Array | undefined)[]>([undefined])
   const page = useLoaded(
     (signal) => loadListPage(server, { prefix, from: starts.at(-1), at }, signal),
@@ -81,7 +80,7 @@ function useValues(page: ListPage | undefined): ReadonlyMap<string, Pair> {
       // Only the beginning of a value is kept.
       setValues((before) => new Map([...before, ...pairs.map((pair) => [idOf(pair.key), cut(pair)] as const)]))
     }
-    loadValues(server, page, add, stop.signal).catch(() => {}) // Values are not shown then; the keys are there.
+    loadValues(server, page, add, stop.signal).catch(() => {}) // The keys are shown without values then.
     return () => stop.abort()
   }, [server, page])
   return values
@@ -99,7 +98,7 @@ function List(props: {
   const { page, prefix, values } = props
   const locked = new Set(page.locks.map(({ key }) => idOf(key)))
   const seen = new Set(page.entries.map(({ key }) => idOf(key)))
-  /** Keys of which there is only a lock yet. */
+  /** Keys that have only a lock yet. */
   const unborn = page.locks.filter(({ key }) => !seen.has(idOf(key)) && isDirect(key, prefix))
   if (page.entries.length === 0 && unborn.length === 0)
     return <Empty>{shown(prefix) === '' ? 'The store is empty.' : 'There is no key below this prefix.'}</Empty>
@@ -159,7 +158,7 @@ function Line(props: {
   )
 }
 
-/** A key without the prefix that stands above the list already. */
+/** A key without the prefix that is shown above the list. */
 function Rest({ name, prefix }: { readonly name: WireBytes; readonly prefix: WireBytes }): JSX.Element {
   const isText = typeof name === 'string' && typeof prefix === 'string'
   const rest = isText && name.length > prefix.length && name.startsWith(prefix) ? name.slice(prefix.length) : name

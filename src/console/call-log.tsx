@@ -17,7 +17,7 @@ const CALLS_KEPT = 100
 export interface CallLog {
   readonly calls: readonly Call[]
   readonly clear: () => void
-  /** Sends a call of the protocol, and notes it with its answer. @throws Refused */
+  /** Sends a call of the protocol, and logs it with its answer. @throws Refused */
   readonly send: <T>(server: Server, who: string, name: string, body: unknown) => Promise<T>
 }
 

@@ -32,7 +32,6 @@ function onAxis(value: number, unit: Props['unit']): string {
   return value < 120_000 ? `${readableNumber(value / 1000)} s` : `${readableNumber(value / 60_000)} min`
 }
 
-/** Lines over time. The numbers of the last moment stand beside the title, as text. */
 export function Chart({ title, unit, labels, columns, span }: Props): JSX.Element {
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | undefined>(undefined)

@@ -5,7 +5,7 @@ import { KeyText, Scroll, Ts } from './parts.js'
 import { PER_MS, readableMs } from './readable-time.js'
 import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
-/** One timestamp of a key: what stands there in each column. */
+/** One timestamp of a key, with its record in each column. */
 interface Row {
   readonly ts: number
   readonly value: WireBytes | 'in the lock' | undefined
@@ -16,7 +16,7 @@ interface Row {
 const ROWS_AT_FIRST = 50
 const VALUE_CHARACTERS = 60
 
-/** Percolator's picture of a key, newest first. Short values stand in the write record, and are shown in the column where they belong. */
+/** Percolator's picture of a key, newest first. Short values are stored in the write record, but shown in their own column. */
 function rowsOf({ lock, writes, values }: History, valueOfLock: WireBytes | undefined): Row[] {
   const rows = new Map<number, Row>()
   const add = (ts: number, part: Partial<Row>): void => {
@@ -34,7 +34,6 @@ function rowsOf({ lock, writes, values }: History, valueOfLock: WireBytes | unde
   return [...rows.values()].sort((a, b) => b.ts - a.ts)
 }
 
-/** Names of the filled cells, to tell which are new. */
 export function cellsOf(history: History): ReadonlySet<string> {
   const cells = new Set<string>()
   for (const { ts, value, lock, write } of rowsOf(history, undefined)) {
@@ -62,11 +61,11 @@ export function Columns(props: {
   readonly history: History
   /** Rows above it are dimmed. */
   readonly at?: number | undefined
-  /** Cells that are not among these are marked as new. */
+  /** Other cells are marked as new. */
   readonly known?: ReadonlySet<string> | undefined
-  /** The value that the lock will write, where the caller knows it. */
+  /** The value that the lock will write, if the caller knows it. */
   readonly valueOfLock?: WireBytes | undefined
-  /** Text for timestamps that the caller can name. */
+  /** Names that the caller has for timestamps. */
   readonly names?: ReadonlyMap<number, string> | undefined
 }): JSX.Element {
   const { name, history, at, known, valueOfLock, names } = props

@@ -10,11 +10,11 @@ import { isAbort } from './server.js'
 import { useSession } from './session.js'
 import { beginningOf, idOf, preview, shown, wireOf } from './wire-bytes.js'
 
-/** Older transactions leave the page, and of a long one the first changes are shown. */
+/** Older transactions leave the page, and only the first changes of a long one are shown. */
 const TXNS_KEPT = 200
 const CHANGES_SHOWN = 20
 const VALUE_CHARACTERS = 80
-/** The page is drawn so often at most, however fast the feed is. */
+/** Shortest interval between two drawings of the page, however fast the feed is. */
 const DRAW_MS = 100
 
 interface Shown {
@@ -45,7 +45,6 @@ function lineOf(change: ChangedKey<'bytes'>): Shown['changes'][number] {
   return { op: change.op, key: idOf(wire), text: shown(wire), value }
 }
 
-/** What is committed below a prefix, as it happens. */
 export function FeedView(): JSX.Element {
   const { server, access } = useSession()
   const [text, setText] = useState(() => (typeof access.prefixes?.[0] === 'string' ? access.prefixes[0] : ''))

@@ -10,7 +10,6 @@ import { conflictOf, ValueEditor } from './value-editor.js'
 import { ValuePanel } from './value-panel.js'
 import { bytesOf, idOf, shown, sizeOf, type WireBytes } from './wire-bytes.js'
 
-/** Everything about one key. */
 export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   const { server, access, at } = useSession()
   const history = useLoaded(
@@ -91,7 +90,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   )
 }
 
-/** What ends a version without a write of a client. */
+/** The expiry or the lease that ends a version. */
 function End({ of: { expireTs, leaseFence } }: { readonly of: Version }): JSX.Element {
   return (
     <>
@@ -105,7 +104,7 @@ function End({ of: { expireTs, leaseFence } }: { readonly of: Version }): JSX.El
   )
 }
 
-/** The name is not shown where the token does not reach it. */
+/** The name is hidden where the token does not cover it. */
 function LeaseOf({ fence }: { readonly fence: number }): JSX.Element {
   const { server } = useSession()
   const { value } = useLoaded((signal) => server.get<Leases>('/v1/leases?limit=10000', signal), [server, fence])
@@ -147,7 +146,6 @@ function Actions(props: {
   )
 }
 
-/** Links to the folders above. */
 export function Crumbs({ name }: { readonly name: WireBytes }): JSX.Element {
   const parts = typeof name === 'string' ? name.split('/').slice(0, -1) : []
   return (

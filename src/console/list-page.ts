@@ -12,23 +12,23 @@ export interface Entry {
 export interface ListPage {
   readonly entries: readonly Entry[]
   readonly ts: number
-  /** Where the next page begins; undefined on the last. */
+  /** First key of the next page; undefined on the last. */
   readonly next: Uint8Array | undefined
   /** The first locks below the prefix. */
   readonly locks: readonly LockInfo[]
-  /** True when `ts` is before a lock that was in the way, and not what was asked for. */
+  /** Whether `ts` is just before a lock that was in the way, instead of what was asked for. */
   readonly isBeforeLock: boolean
 }
 
 const ENTRIES_MAX = 100
 const SCAN_LIMIT = 256
 const LOCKS_SHOWN = 100
-/** Requests for one page: folders of a few keys each cost one per hundred or so. */
+/** Requests per page: folders of a few keys each take one per hundred or so. */
 const SCANS_MAX = 40
 const SLASH = 0x2f
 
 /**
- * One page of what is below a prefix. Reads by the protocol's own calls, because they change nothing: where a lock is in the
+ * Reads one page of the keys below a prefix. Uses the protocol's own calls, because they change nothing: where a lock is in the
  * way, it reads as of just before the lock, instead of waiting for the transaction or ending it.
  */
 export async function loadListPage(
@@ -92,7 +92,7 @@ async function collect(
   return { entries, ts, next: start }
 }
 
-/** Adds what the pairs show. @returns where to go on; undefined at the end. */
+/** Adds entries for the pairs. @returns the key to continue at; undefined at the end. */
 function take(pairs: readonly Pair[], prefix: Uint8Array, entries: Entry[], isMore: boolean): Uint8Array | undefined {
   let folder: Uint8Array | undefined
   let last: Uint8Array | undefined
@@ -120,7 +120,7 @@ function compare(one: Uint8Array, other: Uint8Array): number {
 }
 
 const PREVIEWS_AT_ONCE = 10
-/** Values of a page are fetched for their previews up to so much text. */
+/** Values of a page are fetched for their previews up to this many characters. */
 const PREVIEW_BUDGET = 4 * 1024 * 1024
 
 /** Reads the values of a page, a few at a time. Stops when they are long. */

@@ -11,7 +11,6 @@ const READINGS_KEPT = 180
 /** Seconds that a chart spans at first. */
 const SPAN_MIN = 30
 
-/** The server's measurements of the last minutes, from the moment the view was opened. */
 export function LiveView(): JSX.Element {
   const { server } = useSession()
   const [readings, setReadings] = useState<readonly Reading[]>([])

@@ -73,7 +73,6 @@ async function loadLocks(
   }
 }
 
-/** Who holds locks, and who waits for them. */
 export function LocksView(): JSX.Element {
   const { server, access } = useSession()
   const loaded = useLoaded((signal) => loadLocks(server, access.prefixes, signal), [server], EVERY_MS)

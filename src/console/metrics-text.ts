@@ -9,7 +9,7 @@ export type Samples = ReadonlyMap<string, readonly Sample[]>
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)(?: -?\d+)?$/
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g
 
-/** Reads text format 0.0.4; lines that it does not know are passed over. */
+/** Reads text format 0.0.4; unknown lines are ignored. */
 export function parseMetrics(text: string): Samples {
   const samples = new Map<string, Sample[]>()
   for (const line of text.split('\n')) {
@@ -29,7 +29,6 @@ function numberOf(text: string): number {
   return text === '-Inf' ? Number.NEGATIVE_INFINITY : Number(text)
 }
 
-/** undefined where there is none of that name. */
 export function sumOf(
   samples: Samples,
   name: string,
@@ -48,7 +47,6 @@ export function maxOf(samples: Samples, name: string): number | undefined {
   return family && Math.max(0, ...family.map(({ value }) => value))
 }
 
-/** Counts of a histogram's buckets, over all its labels, by their upper bounds. */
 export function bucketsOf(samples: Samples, name: string): ReadonlyMap<number, number> {
   const buckets = new Map<number, number>()
   for (const { labels, value } of samples.get(`${name}_bucket`) ?? []) {
@@ -58,7 +56,10 @@ export function bucketsOf(samples: Samples, name: string): ReadonlyMap<number, n
   return buckets
 }
 
-/** The bound below which the share `quantile` of what came between two readings lies, by interpolation; undefined when nothing came. */
+/**
+ * The bound below which the share `quantile` of the observations between two readings lies, by interpolation; undefined without
+ * observations.
+ */
 export function quantileBetween(
   before: ReadonlyMap<number, number>,
   now: ReadonlyMap<number, number>,

@@ -4,12 +4,11 @@ import { shown } from './wire-bytes.js'
 
 interface Props {
   readonly mutations: readonly Mutation[]
-  /** True once the transaction has begun. */
+  /** Whether the transaction has begun. */
   readonly isFixed: boolean
   readonly onChange: (mutations: readonly Mutation[]) => void
 }
 
-/** The writes of a transaction. The first is the primary. */
 export function MutationEditor({ mutations, isFixed, onChange }: Props): JSX.Element {
   const change = (index: number, part: Partial<Mutation>): void =>
     onChange(mutations.map((mutation, i) => (i === index ? { ...mutation, ...part } : mutation)))

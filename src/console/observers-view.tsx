@@ -29,7 +29,6 @@ async function parkedOf(server: Server, name: string): Promise<ParkedKey<'bytes'
   return parked
 }
 
-/** Observers with their queues, and consumers with their positions. */
 export function ObserversView(): JSX.Element {
   const { server } = useSession()
   const observers = useLoaded(() => server.db.observers.list({ as: 'bytes' }), [server], EVERY_MS)

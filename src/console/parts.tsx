@@ -3,7 +3,7 @@ import { timeOf } from './readable-time.js'
 import { reasonOf } from './server.js'
 import { shown, type WireBytes } from './wire-bytes.js'
 
-/** Small pieces that every view is made of. */
+/** Small components that every view uses. */
 
 export function Ts({ ts }: { readonly ts: number }): JSX.Element {
   const time = timeOf(ts)

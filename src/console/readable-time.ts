@@ -1,20 +1,18 @@
-/** Counter values per millisecond in a timestamp. */
 export const PER_MS = 2048
-/** The year 2001: below it a timestamp was chosen by a client, and is no time. */
+/** The year 2001: a timestamp below it was chosen by a client, and is no time. */
 const CLOCK_MIN = 1e12 * PER_MS
 
 export function msOf(ts: number): number {
   return Math.floor(ts / PER_MS)
 }
 
-/** undefined for timestamps that are no times. */
 export function timeOf(ts: number): string | undefined {
   if (ts < CLOCK_MIN) return undefined
   const date = new Date(msOf(ts))
   return Number.isNaN(date.getTime()) ? undefined : readableTime(date)
 }
 
-/** With its day, unless that is today. */
+/** Includes the day, unless that is today. */
 export function readableTime(date: Date): string {
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, '0')}`
   return isToday(date) ? clock : `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}`

@@ -8,7 +8,7 @@ import { isAbort, Refused, reasonOf } from './server.js'
 import { useSession } from './session.js'
 import { idOf, preview, type WireBytes } from './wire-bytes.js'
 
-/** What a reader at one timestamp finds at a key. */
+/** The result of a read of one key at a timestamp. */
 type Found = { readonly value: WireBytes | undefined } | { readonly lock: LockInfo } | { readonly error: string }
 
 interface Reading {
@@ -22,7 +22,7 @@ interface Props {
   readonly onChange: () => void
 }
 
-/** Another client, which reads the keys and cleans up after a coordinator that has died. */
+/** Another client, which reads the keys and cleans up after a dead coordinator. */
 export function ReaderPanel({ keys, log, onChange }: Props): JSX.Element {
   const { server } = useSession()
   const [reading, setReading] = useState<Reading>()

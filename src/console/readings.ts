@@ -2,14 +2,13 @@ import type { Status } from './answers.js'
 import { bucketsOf, maxOf, parseMetrics, quantileBetween, type Samples, sumOf } from './metrics-text.js'
 import { Refused, type Server } from './server.js'
 
-/** One look at the server. */
 export interface Reading {
   /** Unix seconds. */
   readonly at: number
   readonly status: Status
-  /** undefined where the server has no /metrics, or the token may not see them. */
+  /** undefined when the server has no /metrics, or the token may not read them. */
   readonly metrics: Samples | undefined
-  /** From here to the server and back. */
+  /** Milliseconds from here to the server and back. */
   readonly tripMs: number
 }
 
@@ -33,7 +32,7 @@ async function metricsOf(server: Server, signal: AbortSignal): Promise<string | 
 /** A line of a chart: its value between two readings; undefined: nothing to draw. */
 interface Line {
   readonly label: string
-  /** It comes from /metrics alone. */
+  /** The line needs /metrics. */
   readonly isMetric?: true
   readonly of: (before: Reading, now: Reading) => number | undefined
 }
@@ -49,7 +48,7 @@ const DURATION = 'perkv_http_request_duration_seconds'
 function rate(name: string, labels?: Readonly<Record<string, string>>): Line['of'] {
   return (before, now) => {
     if (before.metrics === undefined || now.metrics === undefined) return undefined
-    // What has not happened yet has no line.
+    // A counter that was never incremented has no sample.
     const [from = 0, to = 0] = [before.metrics, now.metrics].map((metrics) => sumOf(metrics, name, labels))
     return Math.max(0, to - from) / (now.at - before.at)
   }
@@ -63,7 +62,7 @@ function latencyMs(quantile: number): Line['of'] {
   }
 }
 
-/** By /metrics. */
+/** Charts from /metrics. */
 const RATES: readonly ChartPlan[] = [
   {
     title: 'Requests',
@@ -93,7 +92,7 @@ const RATES: readonly ChartPlan[] = [
   },
 ]
 
-/** By /v1/status. */
+/** Charts from /v1/status. */
 const STATES: readonly ChartPlan[] = [
   {
     title: 'Event loop',
@@ -137,7 +136,6 @@ export function plansFor(reading: Reading): readonly ChartPlan[] {
   return STATES.map((plan) => ({ ...plan, lines: plan.lines.filter(({ isMetric }) => isMetric !== true) }))
 }
 
-/** Columns of a chart: times, then one per line. Lines without a value come as gaps. */
 export function columnsOf({ lines }: ChartPlan, readings: readonly Reading[]): (number | null)[][] {
   const pairs = readings.slice(1).map((now, i) => [readings[i] as Reading, now] as const)
   return [

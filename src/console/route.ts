@@ -27,7 +27,7 @@ export function go(view: View, argument: WireBytes = ''): void {
 
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parse(location.hash))
-  // Not after the first paint: an address that changes before it would be missed.
+  // Before the first paint: an address that changes before it would be missed otherwise.
   useLayoutEffect(() => {
     const update = (): void => setRoute(parse(location.hash))
     addEventListener('hashchange', update)

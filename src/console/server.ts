@@ -2,10 +2,9 @@ import { connect, type Db } from '../client/index.js'
 import type { Version } from './answers.js'
 import { bytesOf, type WireBytes, wireOf } from './wire-bytes.js'
 
-/** Where the page was loaded from, without its own name: a proxy may have put the server below a path. */
+/** The page's own URL without its name: a proxy may serve the server below a path. */
 const BASE = location.href.replace(/[?#].*$/, '').replace(/\/console\/?$/, '')
 
-/** A failed request. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -97,7 +96,6 @@ async function refusedBy(response: Response): Promise<Refused> {
   return new Refused(response.status, String(code), String(detail), problem)
 }
 
-/** One line about any failure. */
 export function reasonOf(error: unknown): string {
   if (error instanceof TypeError && /fetch/i.test(error.message)) return 'The server cannot be reached.'
   if (error instanceof Error) return error.message

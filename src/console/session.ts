@@ -3,11 +3,10 @@ import { useContext } from 'preact/hooks'
 import type { Access } from './answers.js'
 import { Server } from './server.js'
 
-/** What all views share. */
 export interface Session {
   readonly server: Server
   readonly access: Access
-  /** Reads are of this timestamp; undefined: of now. */
+  /** Timestamp of all reads; undefined: now. */
   readonly at: number | undefined
 }
 

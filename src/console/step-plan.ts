@@ -1,11 +1,11 @@
 import { idOf, type WireBytes } from './wire-bytes.js'
 
-/** A transaction in two phases, one call at a time. Pure: what was done so far, and what comes next. */
+/** A transaction in two phases, one call at a time. Pure: the steps that were done, and the next ones. */
 
 export interface Mutation {
   readonly op: 'put' | 'delete' | 'lock'
   readonly key: WireBytes
-  /** Of a put. */
+  /** Only for a put. */
   readonly value: string
 }
 
@@ -13,7 +13,7 @@ type StepKind = 'begin' | 'prewrite' | 'commit_ts' | 'commit'
 
 export interface Step {
   readonly kind: StepKind
-  /** Of prewrite and commit. The first mutation is the primary. */
+  /** For prewrite and commit. The first mutation is the primary. */
   readonly index: number
 }
 
@@ -36,7 +36,6 @@ export function isCommitted({ done }: Progress, mutations: readonly Mutation[]):
   return done > mutations.length + 2
 }
 
-/** A sentence about the first thing that is wrong. */
 export function problemOf(mutations: readonly Mutation[]): string | undefined {
   if (mutations.length === 0) return 'A transaction needs a key.'
   if (mutations.some(({ key }) => key === '')) return 'A key has at least one byte.'

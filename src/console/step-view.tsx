@@ -18,7 +18,7 @@ const TTL_MS_DEFAULT = 20_000
 interface Watched {
   readonly key: WireBytes
   readonly history: History
-  /** Cells that were there before the last step. */
+  /** Cells that existed before the last step. */
   readonly known: ReadonlySet<string> | undefined
 }
 
@@ -57,7 +57,7 @@ export function StepView(): JSX.Element {
     }
     setBusy(false)
   }
-  /** The button was disabled while a call was on its way, and has lost the focus. */
+  /** A button loses the focus while it is disabled during a call. */
   const wasBusy = useRef(false)
   useEffect(() => {
     if (wasBusy.current && !isBusy) next.current?.focus()
@@ -250,7 +250,7 @@ export function StepView(): JSX.Element {
 
 const LOOK_AFTER_MS = 300
 
-/** Shows the columns of keys that are being typed, once the typing rests. */
+/** Shows the columns of keys that are being typed, once the typing pauses. */
 function useKnownKeys(
   keys: readonly WireBytes[] | undefined,
   look: (keys: readonly WireBytes[]) => Promise<void>,

@@ -9,15 +9,14 @@ interface Props {
   readonly onChange: (at: number | undefined) => void
 }
 
-/** How far back it goes where nothing was collected yet. */
+/** The earliest time of the slider when nothing was collected yet. */
 function floorOf({ safe_point, uptime_ms, gc }: Status, nowMs: number): number {
   if (safe_point > 0) return Math.min(msOf(safe_point) + 1, nowMs - 1000)
   return nowMs - Math.max(gc.life_time_ms, Math.min(uptime_ms, 86_400_000))
 }
 
-/** Chooses the timestamp of all reads, between the safe point and now. */
 export function TimeSlider({ status, at, onChange }: Props): JSX.Element {
-  /** The scale stands still while the past is looked at. */
+  /** Fixed while a past time is selected. */
   const [nowMs, setNowMs] = useState(Date.now)
   useEffect(() => {
     if (at === undefined) setNowMs(Date.now())
@@ -25,7 +24,7 @@ export function TimeSlider({ status, at, onChange }: Props): JSX.Element {
   const floor = floorOf(status, nowMs)
   const value = at === undefined ? nowMs : Math.max(floor, Math.min(nowMs, msOf(at)))
   const set = (ms: number): void => {
-    // Everything of that millisecond is seen.
+    // Includes every commit of that millisecond.
     onChange(ms >= nowMs ? undefined : ms * PER_MS + PER_MS - 1)
   }
   const label = at === undefined ? 'now' : `${timeOf(at)}, ${readableMs(nowMs - value)} ago`

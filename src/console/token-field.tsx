@@ -3,7 +3,6 @@ import { useState } from 'preact/hooks'
 
 const STORED = 'perkv-token'
 
-/** The token lives as long as the tab. */
 export function storedToken(): string | undefined {
   return sessionStorage.getItem(STORED) ?? undefined
 }

@@ -2,7 +2,7 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import { isAbort } from './server.js'
 
 export interface Loaded<T> {
-  /** The last answer, also while the next one is on its way. */
+  /** The last answer, also while the next one is loading. */
   readonly value: T | undefined
   readonly error: unknown
   readonly isLoading: boolean
@@ -10,8 +10,8 @@ export interface Loaded<T> {
 }
 
 /**
- * Loads when `deps` change and on `reload`, and gives up what is on its way then.
- * @param everyMs also after so long, measured from the last answer, while the page is visible.
+ * Loads when `deps` change and on `reload`, and gives up a load in progress then.
+ * @param everyMs also after this time, counted from the last answer, while the page is visible.
  */
 export function useLoaded<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -26,7 +26,7 @@ export function useLoaded<T>(
     const stop = new AbortController()
     const isSame = known.current.length === deps.length && known.current.every((one, i) => Object.is(one, deps[i]))
     known.current = deps
-    // The answer to another question must not stand under this one.
+    // The answer to another question must not be shown under this one.
     setState((before) => (isSame ? { ...before, isLoading: true } : { isLoading: true }))
     let timer: ReturnType<typeof setTimeout> | undefined
     const again = (): void => {

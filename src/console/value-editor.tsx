@@ -9,20 +9,19 @@ import { bytesOf, bytesOfHex, hexOf, type WireBytes, wireOf } from './wire-bytes
 
 interface Props {
   readonly name: WireBytes
-  /** What it is now; undefined: the key is absent, and has to be so still when this is written. */
+  /** The present version; undefined: the key is absent, and must still be absent when the value is written. */
   readonly present: Version | undefined
   readonly onDone: () => void
   readonly onCancel: () => void
 }
 
-/** Writes a value over the version that the reader has seen, and over no other. */
 export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Element {
   const { server } = useSession()
   const editable = present === undefined ? '' : editableText(present.value)
   const [isHex, setHex] = useState(editable === undefined)
   const [text, setText] = useState(() => editable ?? hexOf(bytesOf(present?.value ?? '')))
   const [error, setError] = useState<unknown>()
-  /** The reader was told that this text is no JSON. */
+  /** Text that the user was told is not JSON. */
   const [told, setTold] = useState<string>()
   const [isBusy, setBusy] = useState(false)
 
@@ -96,7 +95,7 @@ function editableText(value: WireBytes): string | undefined {
   return typeof value === 'string' && !value.includes('\r') ? value : undefined
 }
 
-/** What is wrong with text that was meant as JSON: it begins so, or it has the signs of JSON and takes the place of some. */
+/** The mistake in text that was meant as JSON: it begins like JSON, or contains signs of JSON and replaces JSON. */
 function jsonMistakeIn(text: string, replaced: WireBytes | undefined): string | undefined {
   const isMeant =
     typeof replaced === 'string' && BEGINS_AS_JSON.test(replaced)
@@ -114,7 +113,6 @@ function mistakeIn(json: string): string | undefined {
   }
 }
 
-/** A sentence for the one failure that needs explaining. */
 export function conflictOf(error: unknown): string | undefined {
   const commitTs = presentVersion(error)
   if (commitTs === undefined) return undefined
@@ -122,7 +120,7 @@ export function conflictOf(error: unknown): string | undefined {
   return `Somebody has changed this key since you read it: ${now}. Nothing was written.`
 }
 
-/** The version that was met instead of the one that was seen; 0: the key is absent. */
+/** commitTs of the version found instead of the one seen; 0: the key is absent. */
 function presentVersion(error: unknown): unknown {
   if (isKvError(error, 'precondition_failed')) return error.fields.commitTs
   if (!(error instanceof Refused)) return undefined

@@ -19,7 +19,6 @@ function prettyJson(value: WireBytes): string | undefined {
   }
 }
 
-/** A value as text, as indented JSON, or as bytes. */
 export function ValuePanel({
   value,
   actions,

@@ -4,7 +4,7 @@ import { Empty, Scroll } from './parts.js'
 import { timeOf } from './readable-time.js'
 import { preview } from './wire-bytes.js'
 
-/** Transactions that are drawn; the table below has all. */
+/** Transactions in the picture; the table below lists all. */
 const NODES_MAX = 40
 const NODE = { width: 150, height: 34 }
 const GAP = { x: 130, y: 14 }
@@ -15,7 +15,10 @@ interface Node {
   readonly y: number
 }
 
-/** Columns from the left: who waits for nobody, who waits for those, and so on. There are no cycles: a wait that closes one is refused. */
+/**
+ * Columns from the left: transactions that do not wait, those that wait for them, and so on. There are no cycles: a wait that
+ * closes one is refused.
+ */
 function placed(waits: readonly Wait[]): ReadonlyMap<number, Node> {
   const holders = new Map<number, number[]>()
   for (const { txn, wait_for_txn } of waits) {
@@ -42,7 +45,6 @@ function placed(waits: readonly Wait[]): ReadonlyMap<number, Node> {
   return nodes
 }
 
-/** An arrow per wait, from who waits to who holds the lock, with the key between them. */
 export function WaitGraph({ waits }: { readonly waits: readonly Wait[] }): JSX.Element {
   if (waits.length === 0) return <Empty>No transaction waits for another one’s pessimistic lock.</Empty>
   const nodes = placed(waits)

@@ -1,13 +1,11 @@
 import { bytesOf, type JsonBytes } from '../client/http/json-bytes.js'
 
 export { bytesOf }
-/** A byte string as the API's JSON has it. */
 export type WireBytes = JsonBytes
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** undefined for bytes that are not UTF-8. */
 export function textOf(bytes: Uint8Array): string | undefined {
   try {
     return decoder.decode(bytes)
@@ -28,13 +26,12 @@ export function sizeOf(wire: WireBytes): number {
   return typeof wire === 'string' ? encoder.encode(wire).length : bytesOf(wire).length
 }
 
-/** Two byte strings are equal when their ids are. It is also how a key stands in the page's address. */
+/** Byte strings are equal when their ids are. Addresses of the page contain them. */
 export function idOf(wire: WireBytes): string {
   if (typeof wire === 'string' && wire.isWellFormed()) return encodeURIComponent(wire)
   return [...bytesOf(wire)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join('')
 }
 
-/** @returns undefined for a bad escape. */
 export function ofId(id: string): WireBytes | undefined {
   if (/%(?![\da-f]{2})/i.test(id)) return undefined
   const bytes: number[] = []
@@ -45,10 +42,10 @@ export function ofId(id: string): WireBytes | undefined {
   return wireOf(Uint8Array.from(bytes))
 }
 
-/** Characters that a reader would not see, or that turn the direction of the text around them. */
+/** Characters that a reader would not see, or that change the direction of the text around them. */
 const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu
 
-/** One line for people: what is not UTF-8, or not visible, as an escape. */
+/** One line for people: bytes that are not UTF-8 and invisible characters are escaped. */
 export function shown(wire: WireBytes): string {
   if (typeof wire === 'string')
     return wire.replace(INVISIBLE, (character) => {
@@ -63,7 +60,7 @@ export function shown(wire: WireBytes): string {
     .join('')
 }
 
-/** The beginning of a value, in one line. Long values are cut before they are looked at. */
+/** The beginning of a value, in one line. Long values are cut first. */
 export function preview(wire: WireBytes, charactersMax: number): string {
   const cut: WireBytes =
     typeof wire === 'string'
@@ -95,7 +92,6 @@ export function hexDump(bytes: Uint8Array): string {
   return lines.join('\n')
 }
 
-/** @returns undefined for what is not pairs of hex digits. */
 export function bytesOfHex(text: string): Uint8Array | undefined {
   const digits = text.replace(/\s+/g, '')
   if (digits.length % 2 !== 0 || /[^\da-f]/i.test(digits)) return undefined

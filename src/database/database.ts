@@ -60,9 +60,9 @@ type DatabaseLimits = Pick<
 
 export interface DatabaseOptions {
   readonly limits: DatabaseLimits
-  /** Intervals of garbage collection. If absent, old versions and expired outcomes are collected only on request. */
+  /** Intervals of garbage collection. Absent: old versions and expired outcomes are collected only on request. */
   readonly gc?: GcOptions | undefined
-  /** If absent, this process has the store to itself. */
+  /** Absent: this process has the store to itself. */
   readonly registry?: Registry | undefined
   /** Called with failures of background work, for which no caller waits. */
   readonly onError: (message: string, error: unknown) => void
@@ -81,7 +81,7 @@ interface Parts {
 export interface RangeRequest extends RangeOrder, Waiting {
   readonly ts?: Timestamp | undefined
   readonly txn?: string | undefined
-  /** In a transaction, of a later page: the number of the scan. */
+  /** On later pages in a transaction: the number of the scan. */
   readonly scan?: number | undefined
 }
 
@@ -91,7 +91,7 @@ export interface ScanPage extends MergedScan {
   readonly scan?: number | undefined
 }
 
-/** A snapshot that garbage collection leaves readable until `release` is called. */
+/** A snapshot that garbage collection keeps readable until `release` is called. */
 export interface HeldSnapshot {
   readonly ts: Timestamp
   readonly release: () => void
@@ -125,8 +125,8 @@ export interface DatabaseStatus {
 }
 
 /**
- * The database without a network: a store, the transactions that run on it, and its garbage collection. Arguments and
- * answers are plain data. Reads and transactions resolve the locks that they meet, or wait for them.
+ * The database without a network: a store, its transactions, and its garbage collection. Arguments and answers are plain data.
+ * Reads and transactions resolve the locks that they meet, or wait for them.
  */
 export class Database {
   /** Answers the Percolator calls of clients that coordinate their own transactions. */
@@ -137,7 +137,6 @@ export class Database {
   readonly transactions: InteractiveTransactions
   /** Ranges whose changes are handed out to workers. */
   readonly observers: Observers
-  /** The change feed. */
   readonly changes: Changes
   readonly leases: Leases
   /** The servers of the store. */
@@ -147,11 +146,14 @@ export class Database {
   readonly #oneShots: OneShots
   readonly #pins: Pins
   readonly #gc: GcWorker
-  /** Absent for a shared store, where finding locks takes a walk over the table: whoever waits for a key ends its lock there. */
+  /**
+   * Absent for a shared store, where finding locks takes a walk over the table. There, a request that waits for a key resolves
+   * its lock.
+   */
   readonly #expiredLocks: ExpiredLocks | undefined
   readonly #outcomesTimer: NodeJS.Timeout | undefined
   #isDrained = false
-  /** For a timestamp: see `#refreshTimestamp`. */
+  /** `#refreshTimestamp` waits for an answer. */
   #isAsking = false
 
   private constructor(store: Store, parts: Parts, options: DatabaseOptions) {
@@ -192,7 +194,7 @@ export class Database {
     const collect = (): void => {
       if (store.upkeep.restoring !== undefined) return // Refused until the restore is complete.
       this.collectOutcomes().catch((error) => {
-        if (!this.#isDrained) onError('old outcomes of idempotency keys stay', error)
+        if (!this.#isDrained) onError('expired outcomes of idempotency keys could not be removed', error)
       })
     }
     collect() // Counts the outcomes that earlier runs stored.
@@ -200,7 +202,7 @@ export class Database {
     this.#outcomesTimer.unref()
   }
 
-  /** The database owns the store from now on and closes it. If this throws, the caller must close the store. */
+  /** Opens a database, which owns the store from now on and closes it. If this throws, the caller must close the store. */
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
@@ -223,10 +225,10 @@ export class Database {
     return database
   }
 
-  /** Among the servers of the store. All that this server reads from now on is above its first timestamp. */
+  /** Joins the servers of the store. All later reads of this server are above its first timestamp. */
   async #join(): Promise<void> {
     try {
-      await Promise.resolve(this.store.tso(1)).catch(() => {}) // Then it holds all collections, until it gets one.
+      await Promise.resolve(this.store.tso(1)).catch(() => {}) // Without a timestamp it holds all collections back, until it gets one.
       await this.registry.join(() => {
         this.#refreshTimestamp()
         return this.#gc.oldest()
@@ -238,12 +240,12 @@ export class Database {
     }
   }
 
-  /** A server that has nothing to do would hold the safe point where its last request was. */
+  /** Asks for a timestamp now and then: an idle server would hold the safe point back at its last request. */
   #refreshTimestamp(): void {
     if (this.#isAsking) return
     this.#isAsking = true
     Promise.resolve(this.store.tso(1))
-      .catch(() => {}) // The one of before holds until the next beat.
+      .catch(() => {}) // The previous timestamp is kept until the next beat.
       .finally(() => {
         this.#isAsking = false
       })
@@ -252,8 +254,8 @@ export class Database {
   // ---- Reads and writes: each call is one transaction
 
   /**
-   * Reads the latest version when `ts` is absent. Most answers are here in this turn of the event loop.
-   * @param waiting asked for when this one is not.
+   * Reads the latest version when `ts` is absent. Most answers are ready in this turn of the event loop.
+   * @param waiting called when the answer is not ready.
    */
   get(request: GetRequest, waiting: () => Waiting): Awaitable<GetAnswer> {
     return this.coordinator.resolver.reading(() => this.store.get(request), waiting)
@@ -277,18 +279,18 @@ export class Database {
    * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `transact`. Must not
    *   throw.
    * @returns false, having done nothing, when `transactInTurns` must be called instead.
-   * @throws KvError what a check or an op is refused with, at once: then `done` is not called.
+   * @throws KvError the refusal of a check or an op, at once: then `done` is not called.
    */
   transactNow(request: OneShot, done: OneShotDone): boolean {
     return this.#oneShots.runNow(request, done)
   }
 
-  /** `transact`, for a transaction that `transactNow` did not take. */
+  /** As `transact`, for a transaction that `transactNow` has not run. */
   transactInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
     return this.#oneShots.runInTurns(request)
   }
 
-  /** The Percolator call `prewrite` of a client that coordinates its transaction itself: see `ridingPrewrite`. */
+  /** The Percolator call `prewrite` of a client that coordinates its own transaction: see `ridingPrewrite`. */
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
     return ridingPrewrite(this.coordinator, request)
   }
@@ -300,9 +302,7 @@ export class Database {
 
   // ---- Ranges
 
-  /**
-   * One page of a range. It ends early, with `cutAfter`, at the pair that reaches `bytesMax` bytes of keys and values.
-   */
+  /** One page of a range. It ends early, with `cutAfter`, at the pair that reaches `bytesMax` bytes of keys and values. */
   async scan(request: RangeRequest & { readonly limit: number; readonly bytesMax: number }): Promise<ScanPage> {
     const { txn, lockWaitMs, signal, limit, bytesMax, scan } = request
     const page = (read: ReadPage): Promise<MergedScan> => readPage(read, request, limit, bytesMax)
@@ -313,7 +313,7 @@ export class Database {
     return this.#inRange(request, async (ts, read) => ({ ...(await page(read)), ts }))
   }
 
-  /** Counts as of now or, while a transaction that lives holds locks in the range, as of just below them. */
+  /** Counts as of now or, while living transactions hold locks in the range, as of just below them. */
   async count(request: RangeRequest): Promise<{ readonly count: number; readonly ts: Timestamp }> {
     const counted = async (ts: Timestamp, read: ReadPage, release = () => {}) => {
       try {
@@ -336,8 +336,8 @@ export class Database {
   }
 
   /**
-   * The pages of a range. At most one page is read ahead of the caller. A range without a limit is read as of now or, while a
-   * transaction that lives holds locks in it, as of just below them.
+   * The pages of a range. At most one page is read ahead of the caller. A range without a limit is read as of now or, while
+   * living transactions hold locks in it, as of just below them.
    * @returns after the first page was read. The caller must release the snapshot when it needs no more pages.
    */
   stream(request: RangeRequest & { readonly limit: number }): Promise<PairStream> {
@@ -357,7 +357,7 @@ export class Database {
     })
   }
 
-  /** @param body may release what it reads in a transaction, when it needs no more of it. */
+  /** @param body may call `release` once it has read everything it needs. */
   async #inRange<T>(
     request: RangeRequest,
     body: (ts: Timestamp, read: ReadPage, release: () => void) => Promise<T>,
@@ -381,7 +381,7 @@ export class Database {
 
   // ---- Snapshots
 
-  /** Reads at `asked`, or at a new timestamp that garbage collection leaves readable during the read. */
+  /** Reads at `asked`, or at a new timestamp that garbage collection keeps readable during the read. */
   #atSnapshot<T>(asked: Timestamp | undefined, read: (ts: Timestamp) => Promise<T>): Promise<T> {
     if (asked !== undefined) return read(asked)
     return aboveSafePoint(async () => {
@@ -398,7 +398,10 @@ export class Database {
     return this.#pins.holdNext(() => this.store.readTs())
   }
 
-  /** Of now or, while a transaction that lives holds locks in the range, of just below them. @throws KvError `ts_below_safe_point` */
+  /**
+   * Holds a snapshot as of now or, while living transactions hold locks in the range, just below them. @throws KvError
+   * `ts_below_safe_point`
+   */
   async #holdBelowLocks(range: KeyRange, waiting: Waiting): Promise<HeldSnapshot> {
     const { store } = this
     const present = await this.#holdPresent()
@@ -417,7 +420,7 @@ export class Database {
 
   /**
    * Keeps a snapshot readable while this process runs.
-   * @param ts default: now or, while a transaction that lives holds locks in the range, just below them.
+   * @param ts default: now or, while living transactions hold locks in the range, just below them.
    * @throws KvError `ts_below_safe_point`; `invalid_argument` for a timestamp in the future, whose snapshot can change.
    */
   hold(ts?: Timestamp, range: KeyRange = {}, waiting: Waiting = { lockWaitMs: 0 }): Promise<HeldSnapshot> {
@@ -452,7 +455,7 @@ export class Database {
   // ---- Upkeep
 
   /**
-   * Collects old versions up to `safePoint`, or up to `lifeTimeMs` ago, but not above a snapshot that is still in use.
+   * Collects old versions up to `safePoint`, or up to `lifeTimeMs` ago, but not above a snapshot that is in use.
    * @throws KvError `invalid_argument` for a safe point in the future; `overloaded` while another server collects.
    */
   async collect(asked: {
@@ -482,7 +485,7 @@ export class Database {
     return this.#outcomes.collect()
   }
 
-  /** @throws KvError `not_supported` where the store has no files. */
+  /** @throws KvError `not_supported` when the store has no files. */
   async compact(range: KeyRange): Promise<{ readonly diskBytesBefore: number; readonly diskBytes: number }> {
     const { name, files } = this.store
     if (files === undefined) throw new KvError('not_supported', `the store ${name} has no files to compact`, {})
@@ -492,7 +495,7 @@ export class Database {
   }
 
   /**
-   * The bytes of a backup, read while the caller pulls them. The caller must hold the snapshot at `ts` meanwhile.
+   * The bytes of a backup, read as the caller pulls them. The caller must hold the snapshot at `ts` meanwhile.
    * @param request `start` continues an interrupted backup; `perkv` is the version for the header.
    */
   backup(request: {
@@ -511,16 +514,14 @@ export class Database {
     return primed(backupStream(header, page))
   }
 
-  /** Only for an empty store with the capability `restore`. @throws the errors of `restoreBackup`. */
+  /** Requires an empty store with the capability `restore`. @throws the errors of `restoreBackup`. */
   restore(body: AsyncIterable<Uint8Array>, { isAnew = false }: { readonly isAnew?: boolean } = {}): Promise<Restored> {
     return restoreBackup(this.store, this.#options.limits, body, isAnew)
   }
 
   // ---- State
 
-  /**
-   * The reason why the database refuses writes; undefined when it accepts them. Also makes a failed engine try again.
-   */
+  /** The reason why the database refuses writes; undefined when it accepts them. Also makes a failed engine try again. */
   probe(): string | undefined {
     if (this.store.upkeep.probe()) return undefined
     return this.store.upkeep.restoring
@@ -555,8 +556,7 @@ export class Database {
 
   /**
    * Rolls back open transactions, which ends their waits, ends waiting claims and streams of changes, and stops background work.
-   * Other calls go on.
-   * Idempotent.
+   * Other calls go on. Idempotent.
    */
   async drain(): Promise<void> {
     this.#isDrained = true
@@ -567,7 +567,7 @@ export class Database {
     await Promise.all([this.#gc.close(), this.#expiredLocks?.close()])
   }
 
-  /** Closes the store too. Must not be called while another call is in flight. */
+  /** Also closes the store. Must not be called while another call is in flight. */
   async close(): Promise<void> {
     await this.drain()
     await this.coordinator.idle()

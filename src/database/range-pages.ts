@@ -16,7 +16,7 @@ export function readPage(read: ReadPage, range: RangeOrder, limit: number, bytes
   return read({ start, end, reverse, keyOnly, limit, bytesMax })
 }
 
-/** Up to `limit` pairs of a range, in pages. The next page is read while the caller uses the present one. */
+/** Yields up to `limit` pairs of a range, in pages. The next page is read while the caller uses the present one. */
 export async function* pagesOf(
   read: ReadPage,
   range: RangeOrder,

@@ -21,10 +21,9 @@ export interface Restored {
 
 /**
  * Fills an empty store with the pairs of a backup.
- * @param body the bytes of the backup.
  * @param isAnew first removes the pairs of an incomplete restore.
- * @throws KvError `invalid_argument` or `payload_too_large` for bytes that are no backup, or a backup that this store
- *   cannot hold; the errors of `body` and `Upkeep.restore`.
+ * @throws KvError `invalid_argument` or `payload_too_large` for invalid bytes, or for a backup that this store cannot hold; the
+ *   errors of `body` and `Upkeep.restore`.
  */
 export async function restoreBackup(
   store: Store,

@@ -5,14 +5,11 @@ import type { Traits } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { commitOptionsOf } from '../txn/commit-options.js'
 
-/** Below this number the list of transactions is not cleared of ended ones. */
+/** Ended transactions are removed from the list only when it is longer than this. */
 const SWEEP_MIN = 64
 
-/** A coordinator that can be closed: it tracks its open transactions. */
 export class EmbeddedCoordinator extends Coordinator {
-  /**
-   * Weak references, because an ended transaction stays here until the next sweep and must not hold its writes so long.
-   */
+  /** Weak references: an ended transaction stays in the list until the next sweep, and must not keep its writes in memory. */
   #begun: WeakRef<Transaction>[] = []
   #sweepAt = SWEEP_MIN
 

@@ -7,7 +7,6 @@ import type { Timestamp } from '../timestamp.js'
 
 export type PairLimits = Pick<Limits, 'keyBytesMax' | 'valueBytesMax'>
 
-/** Refuses keys and values over their limits. Over HTTP the routes do that. */
 export class LimitedApi implements api.PercolatorApi {
   readonly #api: api.PercolatorApi
   readonly #prewrite: Database['prewrite']

@@ -2,21 +2,19 @@ import { kind, oneOf, optionsOf, WAIT_MS, wholeUpTo } from '../client/options.js
 import { BLOCK_CACHE_BYTES_MAX } from '../limits.js'
 
 export interface OpenOptions {
-  /**
-   * `sync` (default): a write is acknowledged after its fsync. `async`: a crash of the machine may lose the last
-   * writes.
-   */
+  /** `sync` (default): a write is acknowledged after its fsync. `async`: a crash of the machine may lose the last writes. */
   readonly durability?: 'sync' | 'async' | undefined
   /** Size of the cache of newest versions in bytes. Default 64 MiB. */
   readonly cacheBytesMax?: number | undefined
   /** Size of LevelDB's cache of uncompressed blocks in bytes. Default 8 MiB. */
   readonly blockCacheBytes?: number | undefined
-  /** Of blocks that are written from now on. Default `snappy`. */
+  /** For blocks that are written from now on. Default `snappy`. */
   readonly compression?: 'snappy' | 'none' | undefined
-  /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
+  /** Longest wait of a call for the locks of other transactions, in milliseconds, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
   /**
-   * Time for which overwritten and deleted versions stay readable. Default 10 minutes; Infinity keeps them for ever.
+   * Time in milliseconds for which overwritten and deleted versions stay readable. Default 10 minutes; Infinity keeps them for
+   * ever.
    */
   readonly versionsMs?: number | undefined
   /** Longest key in bytes. Default 4096, at most 8192. */
@@ -24,8 +22,8 @@ export interface OpenOptions {
   /** Longest value in bytes. Default 1 MiB, at most 256 MiB. */
   readonly valueBytesMax?: number | undefined
   /**
-   * Called for problems that fail no call: the clock steps, a collection of old versions fails, files are damaged.
-   * Default: `process.emitWarning`.
+   * Called for problems that fail no call: the clock steps, a collection of old versions fails, files are damaged. Default:
+   * `process.emitWarning`.
    */
   readonly onWarning?: ((message: string) => void) | undefined
 }
@@ -38,7 +36,7 @@ export const openOptions = optionsOf<OpenOptions>('open', {
   blockCacheBytes: wholeUpTo(0, BLOCK_CACHE_BYTES_MAX),
   compression: oneOf('snappy', 'none'),
   lockWaitMs: WAIT_MS,
-  // Whole, because the safe point is: part of a millisecond would make one that is no timestamp, and is stored as one.
+  // Whole, because the safe point is: part of a millisecond would make an invalid timestamp, which would be stored.
   versionsMs: kind('a whole number of milliseconds above 0, or Infinity', (value) => {
     return value === Number.POSITIVE_INFINITY || (Number.isSafeInteger(value) && Number(value) > 0)
   }),

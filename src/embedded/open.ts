@@ -15,11 +15,11 @@ const GC_INTERVAL_MS_MAX = 10 * 60 * 1000
 const IN_MEMORY = ':memory:'
 
 /**
- * Opens the database in a directory, and creates it if the directory has none. Only one process at a time may have a
- * directory open, servers included.
- * @param directory a path, or `:memory:` for a new database in memory, which is gone after `close`.
- * @throws TypeError for an unknown option or a wrong value; DataDirectoryError when the directory is in use, damaged,
- *   of a newer format, or not PerKV's.
+ * Opens the database in a directory, and creates it if the directory has none. Only one process at a time may have a directory
+ * open, servers included.
+ * @param directory a path, or `:memory:` for a new database in memory, which is lost at `close`.
+ * @throws TypeError for an unknown option or a wrong value; DataDirectoryError when the directory is in use, damaged, of a newer
+ *   format, or not PerKV's.
  */
 export async function open(directory: string, options: OpenOptions = {}): Promise<Db> {
   return new Db(await openHome(directory, options), options.lockWaitMs)
@@ -62,7 +62,7 @@ function openStore(directory: string, options: OpenOptions): Promise<Store> {
     onClockStep: onWarning,
     onTimestamps: onWarning,
     onWritable: (message) => onWarning(message),
-    onEnd: (message) => onWarning(`${message}; everything is refused from here on`),
+    onEnd: (message) => onWarning(`${message}; all calls are refused from now on`),
   })
 }
 

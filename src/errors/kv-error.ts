@@ -1,8 +1,8 @@
 import { type ErrorCode, type ErrorFields, errorRow } from './registry.js'
 
 /**
- * A failure that a caller can act on. Programs test `code`, which is stable; `fields` go on the wire with it. Pure
- * actions return a KvError; stores and routes throw it. Clients see no other failure except `internal`, for defects.
+ * A failure that a caller can act on. Programs test `code`, which is stable; `fields` are sent with it. Pure actions return a
+ * KvError; stores and routes throw it. Clients see no other failure except `internal`, for defects.
  */
 export class KvError<C extends ErrorCode = ErrorCode> extends Error {
   override readonly name = 'KvError'
@@ -17,7 +17,7 @@ export class KvError<C extends ErrorCode = ErrorCode> extends Error {
     readonly fields: ErrorFields[C],
     options?: ErrorOptions & { readonly errors?: readonly KvError[] },
   ) {
-    // These are answers and not defects. Lost races come a thousand times per second, and a stack trace costs 20 µs.
+    // Expected answers, not defects. Lost races come a thousand times per second, and a stack trace costs 20 µs.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
     super(detail, options)

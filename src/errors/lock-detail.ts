@@ -3,7 +3,6 @@ import { isKvError } from './kv-error.js'
 import type { LockInfo } from './lock-info.js'
 import { printKey } from './print-key.js'
 
-/** The first lock for people. @param now undefined: no clock is at hand, and the text comes without the time that is left. */
 export function lockDetail(locks: readonly LockInfo[], now?: Timestamp): string {
   const [first] = locks
   if (first === undefined) return 'the key is locked by another transaction'
@@ -13,7 +12,7 @@ export function lockDetail(locks: readonly LockInfo[], now?: Timestamp): string 
   return `${text}${leftMs === undefined ? '' : `, with ${leftMs} ms left`}${others}`
 }
 
-/** Says in the message for how long the locks that were met still stand. Others than the store have no clock that it goes by. */
+/** Adds to the message how long the locks remain. Only the store has the clock by which they expire. */
 export function tellTimeLeft(error: unknown, now: () => Timestamp): void {
   if (isKvError(error, 'key_locked')) {
     const { lock, locks = lock && [lock] } = error.fields

@@ -14,8 +14,8 @@ export interface LockInfo {
   readonly minCommitTs: Timestamp
   readonly useAsyncCommit: boolean
   readonly secondaries: readonly Uint8Array[]
-  /** Of the version that the transaction writes, if it has one. */
+  /** Expiry of the version that the transaction writes, if it has one. */
   readonly expireTs?: Timestamp | undefined
-  /** Of the same version, if it is attached to a lease. */
+  /** Fence of the lease to which the same version is attached, if it is. */
   readonly leaseFence?: Timestamp | undefined
 }

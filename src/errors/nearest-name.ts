@@ -3,7 +3,6 @@ const SHOWN_LENGTH_MAX = 100
 /** No name of the server is nearly as long as this, and looking for the nearest one costs the product of both lengths. */
 const COMPARED_LENGTH_MAX = 64
 
-/** A name that a caller has made up, for a message. It may be as long as a request. */
 export function nameInError(name: string): string {
   return name.length > SHOWN_LENGTH_MAX ? `${name.slice(0, SHOWN_LENGTH_MAX).toWellFormed()}…` : name
 }
@@ -15,8 +14,8 @@ export function didYouMean(name: string, known: Iterable<string>): string {
 }
 
 /**
- * The known name that an unknown one was probably meant to be: one of which up to a third is typed wrongly, or that it begins.
- * `ttl`, `ttlMs`, `TTL-MS` and `tll_ms` are near to `ttl_ms`.
+ * The known name that was probably meant by an unknown one: up to a third of it is mistyped, or the unknown name is its
+ * beginning. `ttl`, `ttlMs`, `TTL-MS` and `tll_ms` are near to `ttl_ms`.
  */
 export function nearestName(name: string, known: Iterable<string>): string | undefined {
   if (name.length > COMPARED_LENGTH_MAX) return undefined
@@ -37,12 +36,12 @@ export function nearestName(name: string, known: Iterable<string>): string | und
   return nearest
 }
 
-/** Spellings of one name that differ in their separators or their case are the same. */
+/** Removes separators and case. */
 function bare(name: string): string {
   return name.replaceAll(/[-_]/g, '').toLowerCase()
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours that make `b` of `a` (optimal string alignment). */
+/** Number of insertions, deletions, replacements and swaps of neighbours between `a` and `b` (optimal string alignment). */
 function distance(a: string, b: string): number {
   let beforeLast: readonly number[] = []
   let last: readonly number[] = Array.from({ length: b.length + 1 }, (_, j) => j)

@@ -1,6 +1,5 @@
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** A key for a message: quoted when it is UTF-8 text without control characters, otherwise as hex. */
 export function printKey(key: Uint8Array): string {
   try {
     const text = utf8.decode(key)

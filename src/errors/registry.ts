@@ -8,7 +8,6 @@ export interface WaitForEntry {
   readonly key: Uint8Array
 }
 
-/** A check on a key, or on a lease. */
 export type FailedCheck =
   | {
       readonly index: number
@@ -17,7 +16,7 @@ export type FailedCheck =
       /** commit_ts of the present version; 0 when the key is absent. */
       readonly commitTs: Timestamp
     }
-  /** `fence`: the present one; 0: the lease is free. */
+  /** `fence`: the fence in force; 0: the lease is free. */
   | { readonly index: number; readonly lease: string; readonly fence: Timestamp }
 
 /** The TypeScript type of each kind of field. */
@@ -35,7 +34,6 @@ interface FieldTypes {
   readonly failedChecks: readonly FailedCheck[]
 }
 
-/** The name of a kind, or a list of the texts that the field may have. */
 export type FieldKind = keyof FieldTypes | readonly string[]
 
 export interface ErrorRow {
@@ -49,7 +47,7 @@ export interface ErrorRow {
   readonly mayHaveTakenEffect?: true
   /** Fields that every error with this code has. Names are camelCase here and snake_case on the wire. */
   readonly fields?: Readonly<Record<string, FieldKind>>
-  /** Fields that an error with this code has where they are known. */
+  /** Fields that an error with this code has when they are known. */
   readonly optional?: Readonly<Record<string, FieldKind>>
 }
 
@@ -59,9 +57,10 @@ export const ERRORS = {
   unauthorized: { status: 401, title: 'Unauthorized' },
   // `field`: the key or range that the caller's token does not permit.
   forbidden: { status: 403, title: 'Forbidden', optional: { field: 'text' } },
-  // `commitTs`: of the deletion, 0 when none is known; only where a version was waited for.
+  // `commitTs`: of the deletion, 0 when none is known; only after a wait for a version.
   not_found: { status: 404, title: 'Not found', optional: { key: 'bytes', commitTs: 'timestamp' } },
-  // `primary`: the key on which the call looked for a lock. `server`: id of the one in which the transaction lived, which is not this one.
+  // `primary`: the key on which the call looked for a lock. `server`: id of the server of the transaction, which is not this
+  // one.
   txn_not_found: {
     status: 404,
     title: 'Transaction not found',
@@ -111,7 +110,7 @@ export const ERRORS = {
         'superseded',
       ],
     },
-    // Of a refused acknowledgement. `retryable`: claiming again makes sense. `position`: that of the consumer; it may be 0.
+    // For a refused acknowledgement. `retryable`: claiming again makes sense. `position`: that of the consumer; it may be 0.
     optional: { observer: 'text', consumer: 'text', position: 'timestamp', retryable: 'flag' },
   },
   // `key`: it has a value. `observer`, `consumer`: it has another range.
@@ -175,8 +174,8 @@ export const ERRORS = {
     },
   },
   primary_mismatch: { status: 409, title: 'Primary mismatch', retryable: false, fields: { lock: 'lock' } },
-  // `commitTs`: of the present version; 0 when the key is absent. `lease`, `fence` (0: free), `holder`, `expiresAt`: of a lease, in place of
-  // a key. `index`, `failedChecks`: of the request's `checks`.
+  // `commitTs`: of the present version; 0 when the key is absent. `lease`, `fence` (0: free), `holder`, `expiresAt`: of a lease,
+  // instead of a key. `index`, `failedChecks`: of the request's `checks`.
   precondition_failed: {
     status: 412,
     title: 'Precondition failed',
@@ -199,7 +198,7 @@ export const ERRORS = {
     fields: { limit: 'count' },
     optional: { field: 'text' },
   },
-  // The store lacks it, and will at every repeat.
+  // The store lacks the feature, at every repetition.
   not_supported: { status: 501, title: 'Not supported' },
   unsupported_media_type: { status: 415, title: 'Unsupported media type' },
   // `resync`: path of a feed that begins with a snapshot.

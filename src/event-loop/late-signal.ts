@@ -1,11 +1,11 @@
 import type { Stages } from './stages.js'
 
-/** Makes a signal on the first wait. Most calls never wait and never pay for a signal. */
+/** Creates a signal at the first wait. Most calls never wait, and never pay for a signal. */
 export interface SignalSource {
   (): AbortSignal
-  /** Where the waits of the call count. */
+  /** Counts the waits of the call. */
   readonly stages?: Stages | undefined
-  /** Throws the reason why the call is not wanted any more, without making the signal. */
+  /** Throws the abort reason, without creating the signal. */
   readonly require?: (() => void) | undefined
 }
 
@@ -19,7 +19,7 @@ export function stagesOf(signal: LateSignal | undefined): Stages | undefined {
   return (signal as { readonly stages?: Stages | undefined } | undefined)?.stages
 }
 
-/** @throws the reason of a signal that is made already, and aborted; that of `SignalSource.require`. */
+/** Throws the abort reason. Never creates the lazy signal. */
 export function requireWanted(signal: LateSignal | undefined): void {
   if (typeof signal === 'object') signal.throwIfAborted()
   else signal?.require?.()

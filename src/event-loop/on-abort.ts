@@ -6,9 +6,9 @@ interface Waiters {
 const waitersOf = new WeakMap<AbortSignal, Waiters>()
 
 /**
- * Calls `run` when the signal is aborted, and not when it is aborted already. A signal has one listener, whatever number of calls
- * wait for it, because Node warns of a memory leak from the eleventh listener on.
- * @returns ends the wait. It must be called when nothing waits any more.
+ * Calls `run` when the signal aborts; ignores a signal that has aborted already. A signal has one listener, whatever number of
+ * calls wait for it, because Node warns of a memory leak from the eleventh listener on.
+ * @returns a function that removes `run`. It must be called when nothing waits any more.
  */
 export function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
   if (signal === undefined) return () => {}

@@ -1,6 +1,6 @@
 import { onAbort } from './on-abort.js'
 
-/** Works in browsers, which lack node:timers. Rejects with the signal's reason when the signal is aborted. */
+/** Works in browsers, which lack node:timers. Rejects with the signal's reason when the signal aborts. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason)

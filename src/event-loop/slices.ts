@@ -1,6 +1,6 @@
 import { SLICE_MS } from '../limits.js'
 
-/** The present turn of the event loop has its slice of long work. All requests together get one slice per turn. */
+/** Whether the slice of long work of this turn of the event loop is in use. All requests share one slice per turn. */
 let isTaken = false
 const waiting: (() => void)[] = []
 

@@ -1,20 +1,19 @@
 /**
- * Milliseconds that one request has spent in each place where it can wait. Parts of a request that run at once count each, so the
- * sum may exceed the time of the request.
+ * Milliseconds that one request has spent in each place where it can wait. Concurrent parts of a request each count, so the sum
+ * may exceed the time of the request.
  */
 export class Stages {
-  /** For the latches of its keys. */
+  /** Waits for the latches of its keys. */
   latchMs = 0
-  /** For the locks of other transactions. */
+  /** Waits for the locks of other transactions. */
   lockMs = 0
-  /** Reading from the store. */
   readMs = 0
-  /** Until its write was done: for the group of its batch, and the fsync. */
+  /** Waits for its writes: for the group of its batch, and the fsync. */
   writeMs = 0
   /** Each of these times, in the order of their ends, up to `INTERVALS_MAX`. undefined unless the request is traced. */
   readonly intervals: Interval[] | undefined
   intervalsOmitted = 0
-  /** What a trace says of the request's transaction. */
+  /** Facts about the request's transaction for the trace. */
   txn: TxnFacts | undefined
 
   constructor(isTraced = false) {
@@ -31,7 +30,7 @@ export class Stages {
   }
 }
 
-/** A request that finds one lock after the other, or writes thousands of batches, makes no larger trace than this. */
+/** Bounds the trace of a request that finds one lock after the other, or writes thousands of batches. */
 const INTERVALS_MAX = 64
 
 export type Stage = 'latchMs' | 'lockMs' | 'readMs' | 'writeMs'
@@ -50,10 +49,9 @@ export interface TxnFacts {
   readonly kind?: CommitKind | undefined
 }
 
-/** As the metric `perkv_commits_total` names them. */
 export type CommitKind = '1pc' | '2pc' | 'async'
 
-/** Counts the time until `work` is settled. Without stages: `work` itself. */
+/** Counts the time until `work` settles. Without stages: returns `work` itself. */
 export function timed<T>(stages: Stages | undefined, stage: Stage, work: Promise<T>): Promise<T> {
   if (stages === undefined) return work
   const beganMs = performance.now()

@@ -50,7 +50,7 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
   readonly log: Logger
   /** Absent: no tokens are needed, and every caller may do everything. */
   readonly authenticate?: Authenticate | undefined
-  /** Takes a function to call whenever `authenticate` may answer otherwise than before. */
+  /** Registers a function to call whenever `authenticate` may answer differently than before. */
   readonly onTokens?: ((changed: () => void) => void) | undefined
   readonly browserGuard?: BrowserGuard | undefined
   readonly tls?: TlsFiles | undefined
@@ -62,7 +62,7 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
   readonly traces?: RequestTraces | undefined
 }
 
-/** The HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
+/** Creates the HTTP server of a database. It does not listen yet. Closing it drains the database but does not close it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { database, limits, log } = options
   const meters = new HttpMeters()
@@ -105,7 +105,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   guardRoutes(app, tokens)
   refuseUnroutable(app, answerError)
   validateRequests(app, limits, database.store)
-  const used = closeConnections(app) // Before the claims that wait are answered, so that they say so.
+  const used = closeConnections(app) // Registered before the waiting claims are answered, so that their answers say `connection: close`.
   const traffic = new Traffic(database.store, limits, log)
   traffic.watch(app)
   options.onTokens?.(() => tokens?.changed())
@@ -113,8 +113,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   const isTls = options.tls !== undefined
   app.server.maxConnections = limits.connectionsMax
-  app.server.maxHeadersCount = 0 // Their bytes are bounded. Node would drop lines in silence.
-  // The answers to a client that has ended its side are sent, over TLS too. They are no options of fastify, and not in Node's types.
+  app.server.maxHeadersCount = 0 // Their bytes are bounded. Node would drop lines silently.
+  // Answers are sent to a client that has ended its side, over TLS too. These are no options of fastify, and not in Node's
+  // types.
   Object.assign(app.server, { httpAllowHalfOpen: true, allowHalfOpen: true })
   refuseTunnels(app.server)
   answerExpectations(app.server)

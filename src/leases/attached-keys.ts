@@ -18,9 +18,9 @@ import type { LeaseRider } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
-/** Keys that one read asks for. */
+/** Keys per read. */
 const KEYS_AT_A_TIME = 512
-/** From one count of the keys of a grant to the next. */
+/** Shortest interval between two counts of the keys of a grant. */
 const COUNT_AGAIN_MS = 1000
 /** How long a count waits for a lock of another server. */
 const LOCK_WAIT_MS = 1000
@@ -28,32 +28,33 @@ const LOCK_WAIT_MS = 1000
 const NOTHING = new Uint8Array()
 const MEETS_OTHERS = ['write_conflict', 'txn_lock_not_found', 'ts_below_safe_point'] as const
 
-/** Keys of one grant. */
+/** The number of keys attached to one grant. */
 interface Count {
-  /** Upper bound, with those of commits on their way. */
+  /** Upper bound, including keys of unfinished commits. */
   atMost: number
-  /** Of commits on their way. */
+  /** Keys of unfinished commits. */
   coming: number
   countedAtMs: number
-  /** While they are counted again. */
+  /** Present while the keys are counted again. */
   counting: Promise<void> | undefined
-  /** Transactions that attach keys now: the count is not dropped before they are over. */
+  /** Transactions that attach keys now: the count is kept until they end. */
   users: number
 }
 
 /**
- * Keys that are deleted when a lease ends. A version that is attached has the fence of the grant (`WriteRecord.leaseFence`), and the transaction
- * that attaches it puts a row, by which the end of the lease finds the key. The row may stand for longer than the attachment.
+ * Keys that are deleted when a lease ends. An attached version has the fence of the grant (`WriteRecord.leaseFence`), and the
+ * transaction that attaches it puts a row, by which the end of the lease finds the key. The row may outlive the attachment.
  *
- * Nothing is missed. The end begins when no transaction commits under the fence any more. What has committed under it has its row by then, or a
- * lock there: the end reads the rows at a later timestamp, so it finds the one or meets the other.
+ * No attached key is missed. The end begins when no transaction can commit under the fence any more. A transaction that has
+ * committed under it has its row by then, or a lock in its place: the end reads the rows at a later timestamp, so it finds the
+ * row or meets the lock.
  */
 export class AttachedKeys {
   readonly #store: Store
   readonly #coordinator: Coordinator
-  /** Of grants whose keys this process has counted, by fence. The oldest that nobody needs is dropped first. */
+  /** By fence, for grants whose keys this process has counted. The oldest count without users is dropped first. */
   readonly #counts = new Map<Timestamp, Count>()
-  /** A key that the last try to end a grant has found locked, by fence. */
+  /** By fence: a key that was locked at the last attempt to end the grant. */
   readonly #locked = new Map<Timestamp, Uint8Array>()
   readonly #leasesMax: number
 
@@ -95,7 +96,7 @@ export class AttachedKeys {
     return { rows: [...added.values()].flat().map((key) => ({ op: 'put', key, value: NOTHING })), done }
   }
 
-  /** @returns to be called when the rows are written, or will not be. @throws KvError `invalid_argument` */
+  /** @returns a function to be called when the rows are written, or will not be. @throws KvError `invalid_argument` */
   async #reserve(fence: Timestamp, rows: readonly Uint8Array[]): Promise<() => void> {
     const count = this.#countOf(fence)
     let more = 0
@@ -114,11 +115,11 @@ export class AttachedKeys {
     return done
   }
 
-  /** @returns how many keys come to those that were counted. @throws KvError `invalid_argument` */
+  /** @returns how many of the keys are new. @throws KvError `invalid_argument` */
   async #add(fence: Timestamp, rows: readonly Uint8Array[], count: Count): Promise<number> {
     let more = rows.length
     const isFull = (): boolean => count.atMost + more > ATTACHED_MAX
-    if (isFull()) more -= await this.#standing(rows) // They are counted already.
+    if (isFull()) more -= await this.#standing(rows) // Existing rows are counted already.
     if (isFull()) await this.#countAgain(fence, count)
     if (isFull())
       throw invalid('lease', `more than ${ATTACHED_MAX} keys would be attached to the lease of the fence ${fence}`)
@@ -127,7 +128,7 @@ export class AttachedKeys {
     return more
   }
 
-  /** How many of the rows there are. */
+  /** The number of these rows that exist. */
   async #standing(rows: readonly Uint8Array[]): Promise<number> {
     const read = () => this.#store.batchGet({ keys: rows, ts: TIMESTAMP_MAX, keyOnly: true })
     return (await this.#coordinator.resolver.resolving(LOCK_WAIT_MS, read)).pairs.length
@@ -155,7 +156,9 @@ export class AttachedKeys {
     }
   }
 
-  /** Counts the keys that are attached to the grant, unless that has just been done, and removes the rows of the others. */
+  /**
+   * Counts the keys attached to the grant, unless that was done lately, and removes the rows of keys that are attached no more.
+   */
   async #countAgain(fence: Timestamp, count: Count): Promise<void> {
     if (count.counting === undefined) {
       if (performance.now() - count.countedAtMs < COUNT_AGAIN_MS) return
@@ -176,11 +179,14 @@ export class AttachedKeys {
     }
     count.atMost = attached + count.coming
     count.countedAtMs = performance.now()
-    // Whoever asked may hold latches that this needs.
+    // In the background: the caller may hold latches that the deletion needs.
     if (stale.length > 0) this.#coordinator.inBackground(this.#delete(fence, stale, false))
   }
 
-  /** The keys among them that are not attached to the grant. Of those that are locked nobody knows it; to end their locks takes latches. */
+  /**
+   * The keys that are not attached to the grant. Locked keys are left out: their state is unknown, and resolving their locks
+   * takes latches.
+   */
   async #detached(fence: Timestamp, keys: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
     try {
       const attached = await this.#attached(fence, keys, TIMESTAMP_MAX)
@@ -193,7 +199,7 @@ export class AttachedKeys {
     }
   }
 
-  /** The texts of those whose version at `ts` is attached to the grant. @throws KvError `key_locked` */
+  /** Texts of the keys whose version at `ts` is attached to the grant. @throws KvError `key_locked` */
   async #attached(fence: Timestamp, keys: readonly Uint8Array[], ts: Timestamp): Promise<ReadonlySet<string>> {
     const { pairs } = await this.#store.batchGet({ keys, ts, keyOnly: true })
     return new Set(pairs.flatMap(({ key, leaseFence }) => (leaseFence === fence ? [keyText(key)] : [])))
@@ -202,8 +208,8 @@ export class AttachedKeys {
   // ---- Ending
 
   /**
-   * The fences of all grants to which keys may be attached. They are read as the latest versions: a read as of now, at each start of a
-   * server, would raise the min_commit_ts of all commits to come.
+   * The fences of all grants that may have attached keys. Reads the latest versions: a read as of now, at each start of a
+   * server, would raise the min_commit_ts of all coming commits.
    */
   async fences(): Promise<ReadonlySet<Timestamp>> {
     const fences = new Set<Timestamp>()
@@ -217,12 +223,12 @@ export class AttachedKeys {
   }
 
   /**
-   * Deletes every key whose present version is attached to the grant, in one transaction, and the rows with them. One try, which waits for no lock.
-   * The fence must not be in force any more.
-   * @returns false: others have changed or locked some of the keys.
+   * Deletes every key whose present version is attached to the grant, with its row, in one transaction. Tries once and waits for
+   * no lock. The fence must not be in force any more.
+   * @returns false when other transactions have changed or locked some of the keys.
    */
   async end(fence: Timestamp): Promise<boolean> {
-    // To look at one key costs less than to try with all.
+    // Looking at the key that was locked last costs less than trying with all.
     const locked = this.#locked.get(fence)
     if (locked !== undefined && (await this.#isLocked(locked))) return false
     this.#locked.delete(fence)
@@ -237,11 +243,11 @@ export class AttachedKeys {
   }
 
   #noteLocked(fence: Timestamp, key: Uint8Array | undefined): void {
-    if (this.#locked.size >= this.#leasesMax) this.#locked.clear() // Others may have ended them.
+    if (this.#locked.size >= this.#leasesMax) this.#locked.clear() // Another server may have ended them.
     if (key !== undefined) this.#locked.set(fence, key)
   }
 
-  /** The same. @param lockWaitMs how long it waits for locks. @param stop ends the wait. */
+  /** As `end`, but waits for locks. @param lockWaitMs longest wait. @param stop ends the wait. */
   async finish(fence: Timestamp, lockWaitMs: number, stop?: AbortSignal): Promise<void> {
     const end = async (): Promise<void> => {
       const keys: Uint8Array[] = []
@@ -253,8 +259,9 @@ export class AttachedKeys {
   }
 
   /**
-   * One transaction under the latches of its keys: one that others write all the time would conflict for ever.
-   * @param areOver also deletes the keys that are attached. Else their rows stay.
+   * Deletes in one transaction under the latches of its keys: a key that is written all the time would otherwise conflict for
+   * ever.
+   * @param areOver also deletes the keys that are attached. Otherwise their rows stay.
    */
   async #delete(fence: Timestamp, keys: readonly Uint8Array[], areOver: boolean): Promise<void> {
     const written = keys.flatMap((key) => [keyText(key), keyText(attachedKey(fence, key))])
@@ -276,7 +283,7 @@ export class AttachedKeys {
     })
   }
 
-  /** Ends the transaction of the lock, if that is due. */
+  /** Resolves the lock of the key if its transaction is over. */
   async #isLocked(key: Uint8Array): Promise<boolean> {
     const { locks } = await this.#store.scanLock({ start: key, end: afterKey(key), maxTs: TIMESTAMP_MAX })
     return !(await this.#coordinator.resolver.resolve(locks, this.#store.now()))
@@ -284,7 +291,7 @@ export class AttachedKeys {
 
   // ---- Rows
 
-  /** The keys that have rows, some at a time. */
+  /** Yields the keys that have rows, page by page. */
   async *#keysOf(fence: Timestamp, lockWaitMs: number): AsyncGenerator<readonly Uint8Array[], void> {
     const ts = await this.#store.readTs()
     const end = attachedEnd(fence)

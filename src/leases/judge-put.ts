@@ -1,15 +1,14 @@
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
 /**
- * What becomes of a PUT.
+ * The outcomes of a PUT:
  * - `grant`: the lease is free.
  * - `renew`: the caller holds it.
- * - `held`: another holds it. A request that names a fence does not wait for it, because no later grant has that fence.
+ * - `held`: another holder has it. A request that names a fence does not wait, because no later grant has that fence.
  * - `other_fence`: the named fence is not in force.
  */
 export type PutVerdict = 'grant' | 'renew' | 'held' | 'other_fence'
 
-/** @param held the grant in force; undefined: the lease is free. */
 export function judgePut(
   { holder, fence }: Pick<LeaseRequest, 'holder' | 'fence'>,
   held: Pick<LeaseState, 'holder' | 'fence'> | undefined,

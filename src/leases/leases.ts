@@ -21,42 +21,44 @@ import { TermsInRecords } from './terms-in-records.js'
 import { WaitedLease } from './waited-lease.js'
 import { type Asking, type WaitingHolder, WaitingHolders } from './waiting-holders.js'
 
-/** Requests of all leases that wait in one process. As many more may wait for the disk alone. */
+/** Requests that wait for leases in one process. As many more may wait for the disk only. */
 const WAITING_MAX = 10_000
-/** How long a release waits for locks on the keys, before its answer says so. */
+/** How long a release waits for locks on the attached keys before it answers `deleting`. */
 const KEYS_LOCKED_MS = 3000
-/** Requests that are answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers. */
+/**
+ * Requests answered in one turn of the event loop, because a lease has changed or their waits are over: some 10 ms of answers.
+ */
 const ANSWERED_TOGETHER_MAX = 100
-/** Pauses between two looks at a lease that somebody waits for, doubled each time. */
+/** The first pause between two looks at a lease that requests wait for. Each pause doubles the last. */
 const LOOK_AGAIN_MS_FIRST = 50
 const LOOK_AGAIN_MS_MAX = 1000
-/** The end of a wait is noticed so soon, where the clock of waits is not that of timers. */
+/** Longest delay with which the end of a wait is noticed, where waits are not timed by the clock of timers. */
 const LOOK_MS_MAX = 1000
-/** To the first walk over all leases, and after one that has failed. */
+/** Delay before the first walk over all leases, and after a failed one. */
 const WALK_MS = 1000
 /** Leases that a walk ends at the same time. */
 const ENDED_TOGETHER = 32
-/** Grants that this process knows to look for keys at their end. */
+/** Grants of which this process remembers that they may have attached keys. */
 const ATTACHING_MAX = 10_000
 
 export interface LeasesOptions {
-  /** Deletes those that are attached to a grant which is over. */
+  /** Deletes the keys attached to a grant that is over. */
   readonly keys: Pick<AttachedKeys, 'fences' | 'end' | 'finish'>
   readonly limits: Pick<Limits, 'leasesMax'>
-  /** Goes over all leases from time to time, and ends those that nobody asks for. Default true. */
+  /** Whether to look for leases that are over and that no request asks for. Default true. */
   readonly walks?: boolean | undefined
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
 
 export interface LeasesSummary {
-  /** Where several servers grant leases: as this one has seen them last. */
+  /** With several servers: as of the last look of this one. */
   readonly held: number
   /** Requests that wait for a lease. */
   readonly waiting: number
-  /** Leases that are over, whose keys are still to be deleted. */
+  /** Leases that are over and whose keys are still to be deleted. */
   readonly ending: number
-  // Of this process, since its start:
+  // Counted in this process since its start:
   readonly grants: number
   readonly renewals: number
   readonly ends: { readonly released: number; readonly ranOut: number }
@@ -65,9 +67,8 @@ export interface LeasesSummary {
 type End = 'released' | 'ranOut'
 
 /**
- * Leases: at most one holder per name, for a time that it renews, under a fence. Every change of a lease is one swap of what was seen, wherever
- * its term lives (`LeaseTerms`).
- *
+ * Leases: at most one holder per name, for a term that the holder renews, under a fence. Every change of a lease is one swap of
+ * the state that was seen, wherever its term lives (`LeaseTerms`).
  * Why every commit under a fence is below every later fence: see `HeldLeases.lost`, `grant`, and the README of this folder.
  */
 export class Leases implements LeasesApi {
@@ -75,14 +76,14 @@ export class Leases implements LeasesApi {
   readonly #terms: LeaseTerms
   readonly #options: LeasesOptions
   readonly #owned: OwnedNames
-  /** Those that requests wait for. */
+  /** Leases that requests wait for. */
   readonly #waited = new Map<string, WaitedLease>()
   readonly #byLook = new MinHeap<WaitedLease>()
   readonly #waiting = new WaitingHolders()
   readonly #counts = { grants: 0, renewals: 0, released: 0, ranOut: 0 }
-  /** Fences of grants that look for keys at their end. */
+  /** Fences of grants that may have attached keys. */
   readonly #attaching = new Set<Timestamp>()
-  /** Tries to delete the keys of a grant, by its fence. */
+  /** Attempts to delete the keys of a grant, by its fence. */
   readonly #ending = new Map<Timestamp, Promise<boolean>>()
   readonly #stop = new AbortController()
   #timer: NodeJS.Timeout | undefined
@@ -151,7 +152,7 @@ export class Leases implements LeasesApi {
     return this.acquire(name, request)
   }
 
-  /** `put`. A renewal that writes nothing is answered in this turn of the event loop. */
+  /** See `put`. A renewal that writes nothing is answered in this turn of the event loop. */
   acquire(name: string, request: LeaseRequest): Awaitable<LeaseState> {
     requireSound(name, request)
     const renewed = this.#terms.renew(name, request)
@@ -178,7 +179,7 @@ export class Leases implements LeasesApi {
     return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** Those that are held. Other requests run meanwhile. @param reaches whether the caller may see it. Default: all. */
+  /** Leases that are held. Runs in slices. @param reaches whether the caller may see the name. Default: all. */
   page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>> {
     return this.#terms.page(request, reaches)
   }
@@ -194,7 +195,7 @@ export class Leases implements LeasesApi {
       const seen = looked instanceof Promise ? await looked : looked
       const { record, held } = seen
       if (record === undefined || record.state === 'free') return { deleting: false }
-      // The lease was given up, by a write whose answer was lost or by another server, and somebody holds it since.
+      // The lease was given up, by a write whose answer was lost or by another server, and has a new holder since.
       if (tried !== undefined && record.fence !== tried) return { deleting: false }
       if (held !== undefined && (held.holder !== holder || (fence ?? held.fence) !== held.fence))
         throw otherFence(name, held)
@@ -227,7 +228,7 @@ export class Leases implements LeasesApi {
     this.#attaching.add(fence)
   }
 
-  // ---- Those that ask
+  // ---- Requests
 
   /** @throws KvError `overloaded` */
   #asked(asking: Asking): void {
@@ -243,7 +244,7 @@ export class Leases implements LeasesApi {
     this.#schedule()
   }
 
-  /** Goes through the queue until it is empty. One at a time does so for a lease, so that requests of this process do not race. */
+  /** Answers the queue until it is empty. Runs once per lease at a time, so that requests of this process do not race. */
   async #attend(lease: WaitedLease): Promise<void> {
     let pauseMs = LOOK_AGAIN_MS_FIRST
     let backoff = new Backoff()
@@ -275,8 +276,8 @@ export class Leases implements LeasesApi {
   }
 
   /**
-   * Looks at the lease, and answers those whose waits are over or who get it, in the order of their arrival.
-   * @returns milliseconds until the term ends; undefined: somebody else has changed the lease meanwhile.
+   * Looks at the lease once, and answers the requests that get it or whose waits are over, in order of arrival.
+   * @returns milliseconds until the term ends; undefined: another server has changed the lease meanwhile.
    */
   async #answerSome(lease: WaitedLease): Promise<number | undefined> {
     const { name, queue, news } = lease
@@ -284,9 +285,9 @@ export class Leases implements LeasesApi {
     lease.news = new Set()
     const looked = this.#terms.look(name, first?.request)
     const seen = looked instanceof Promise ? await looked : looked
-    // One more who waits changes nothing for the others.
+    // Another waiting request changes nothing for the others.
     const isSame = seen.held !== undefined && seen.held.fence === lease.waitsFor
-    // Who has come since is not judged by a look, or renewed from a moment, of before.
+    // Requests that came after the look are left out: it was too early to judge them or to count their term from.
     const all = isSame ? news : [...queue].filter((waiting) => !lease.news.has(waiting))
     lease.waitsFor = 0
     const round: Round = { name, seen, areKeysLocked: false }
@@ -301,7 +302,7 @@ export class Leases implements LeasesApi {
         const judged = this.#judge(round, waiting)
         if (!(judged instanceof Promise ? await judged : judged)) return undefined
       } catch (error) {
-        if (round.seen.held === undefined && isKvError(error, 'storage_unavailable')) throw error // So it is for the others.
+        if (round.seen.held === undefined && isKvError(error, 'storage_unavailable')) throw error // The other requests would fail too.
         this.#waiting.remove(waiting)
         waiting.reject(error)
         return undefined
@@ -313,7 +314,7 @@ export class Leases implements LeasesApi {
     return held === undefined ? Number.POSITIVE_INFINITY : held.expiresAtMs - physicalMs(nowTs) + 1
   }
 
-  /** Answers a request, unless it has to wait. @returns false: the lease has to be looked at again. */
+  /** Answers a request, unless it has to wait. @returns false when the lease must be looked at again. */
   #judge(round: Round, waiting: WaitingHolder): Awaitable<boolean> {
     const { name, seen } = round
     const { record, held } = seen
@@ -329,7 +330,7 @@ export class Leases implements LeasesApi {
     return true
   }
 
-  /** Nobody is granted the lease before the keys of its last holder are deleted. */
+  /** Answers the request after the keys of the last holder are deleted: no grant comes before that. */
   async #judgeAfterKeys(round: Round, waiting: WaitingHolder, { holder }: LeaseRecord): Promise<boolean> {
     const { name, seen } = round
     round.areKeysLocked ||= !(await this.#ended(name, seen, 'ranOut'))
@@ -357,7 +358,7 @@ export class Leases implements LeasesApi {
     }
     if (waiting.queue.has(waiting)) this.#answer(waiting, given.held)
     else if (isGrant) {
-      await this.#ended(name, given, 'released') // Its client has hung up meanwhile.
+      await this.#ended(name, given, 'released') // The client has hung up meanwhile.
       return false
     }
     return true
@@ -367,7 +368,7 @@ export class Leases implements LeasesApi {
     const { holder, ttlMs } = request
     const { record, held, nowTs } = seen
     if (record === undefined) {
-      // Nobody has held the lease: a record is made first, see `LeaseRecord`.
+      // The lease has no record: a free one is made first, see `LeaseRecord`.
       await this.#terms.requireRoom()
       const free = await this.#terms.swap(name, seen, freeSince(nowTs))
       return free && this.#given(name, free, request)
@@ -385,14 +386,15 @@ export class Leases implements LeasesApi {
   // ---- Ends
 
   /**
-   * Ends a grant that is over, or that its holder gives up: its keys, and its record after them.
-   * @returns false: somebody was faster, or others have locked some of the keys. The record says that the lease ends then, or has changed.
+   * Ends a grant that is over or was given up: first its keys, then its record.
+   * @returns false when another server was faster, or other transactions have locked some of the keys. The record then says
+   *   `ending`, or has changed.
    */
   #ended(name: string, seen: SeenLease, end: End): Promise<boolean> {
     const { record } = seen
     if (record === undefined || !hasKeysToEnd(record)) return this.#removed(name, seen, end)
     const known = this.#ending.get(record.fence)
-    if (known !== undefined) return known // One try is enough for all who wait for it.
+    if (known !== undefined) return known // All waiting requests share one attempt.
     const ending = this.#endKeys(name, seen, record, end).finally(() => this.#ending.delete(record.fence))
     this.#ending.set(record.fence, ending)
     return ending
@@ -407,12 +409,12 @@ export class Leases implements LeasesApi {
     }
     if (!(await this.#options.keys.end(record.fence))) return false
     this.#attaching.delete(record.fence)
-    await this.#terms.swap(name, ending, undefined) // Else somebody else has done so.
+    await this.#terms.swap(name, ending, undefined) // Otherwise another server has removed it.
     this.#waited.get(name)?.ask()
     return true
   }
 
-  /** Removes a record without keys. */
+  /** Removes the record of a grant without attached keys. */
   async #removed(name: string, seen: SeenLease, end: End): Promise<boolean> {
     if ((await this.#terms.swap(name, seen, undefined)) === undefined) return false
     if (seen.record?.state === 'held') this.#counts[end]++
@@ -427,7 +429,7 @@ export class Leases implements LeasesApi {
     this.#walkTimer.unref()
   }
 
-  /** Looks for leases that are over. Where several servers grant leases, the one that granted some may have died. */
+  /** Looks for leases that are over. The server that granted them may have died. */
   #walk(): void {
     this.#walksAgain = this.#walking !== undefined
     this.#walking ??= this.#endAll()
@@ -443,7 +445,7 @@ export class Leases implements LeasesApi {
       })
   }
 
-  /** @returns when to do so again. */
+  /** @returns when to look again. */
   async #endAll(): Promise<number> {
     const { over, nextMs } = await this.#terms.over()
     const left = [...over]
@@ -465,7 +467,7 @@ export class Leases implements LeasesApi {
 
   // ---- Time
 
-  /** Ends the terms and the waits that are over. Timers do so by themselves. */
+  /** Ends terms and waits that are over now. Timers do the same by themselves. */
   look(): void {
     this.#endPauses()
     for (const lease of this.#waited.values()) lease.ask()
@@ -518,12 +520,12 @@ export class Leases implements LeasesApi {
   }
 }
 
-/** One walk through those that wait for a lease. */
+/** One pass over the requests that wait for a lease. */
 interface Round {
   readonly name: string
-  /** The lease as it stands. */
+  /** The lease as it is now. */
   seen: SeenLease
-  /** Keys of its last holder. */
+  /** Whether keys of its last holder are locked. */
   areKeysLocked: boolean
 }
 

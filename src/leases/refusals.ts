@@ -4,7 +4,6 @@ import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../limits
 import { requireHolder, requireLeaseName } from './rules/lease.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
-/** @throws KvError `invalid_argument` */
 export function requireSound(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
   requireLeaseName(name)
   requireHolder(holder)
@@ -17,13 +16,11 @@ export function heldByAnother({ name, holder, expiresAtMs }: LeaseState): KvErro
   return new KvError('lease_held', `the lease ${name} is held by ${holder}`, fields)
 }
 
-/** @param holder of the last grant. */
 export function keysAreLocked(name: string, holder: string, nowMs: number): KvError<'lease_held'> {
   const detail = `keys of the last holder of the lease ${name} are locked, and have to be deleted first`
   return new KvError('lease_held', detail, { lease: name, holder, expiresAt: momentOf(nowMs) })
 }
 
-/** @param state of the grant in force; undefined: the lease is free. */
 export function otherFence(name: string, state: LeaseState | undefined): KvError<'precondition_failed'> {
   if (state === undefined)
     return new KvError('precondition_failed', `nobody holds the lease ${name}`, { lease: name, fence: 0 })

@@ -12,21 +12,21 @@ import { hasKeysToEnd, type LeaseRecord } from './rules/lease-record.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
 /**
- * A restart adds this to the terms, for clients that find the server again with a back-off. A lease then ends no later than a TTL and
- * this after the server is back.
+ * A restart extends all terms by this, for clients that find the server again after a back-off. A lease then ends at the latest
+ * one TTL and this much after the server is back.
  */
 const RESTART_MS = 2000
-/** From one look for leases that are over to the next one. Doubled each time, while some have not been ended. */
+/** Shortest interval between two looks for leases that are over. It doubles while some of them could not be ended. */
 const LOOK_MS_MIN = 10
 const LOOK_MS_MAX = 1000
 
-/** What is known of one name. */
+/** The state of one lease. */
 class Slot {
   /** The grant is in force until then, by `TimeSource.elapsedMs`. */
   endsAtMs = Number.NEGATIVE_INFINITY
-  /** A write has failed: nobody knows which record is on disk. */
+  /** A write has failed: the record on disk is unknown. */
   isInDoubt = false
-  /** While its record is written or removed. Never rejects. */
+  /** Pending while the record is written or removed. Never rejects. */
   writing: Promise<void> | undefined
 
   constructor(
@@ -36,13 +36,13 @@ class Slot {
 }
 
 /**
- * Terms of leases that one process grants. Grants, releases and other TTLs are on disk before they are answered. Renewals are in memory, and
- * a restart counts as a renewal of every lease, so that no holder loses one by a crash.
+ * Terms of leases that one process grants. Grants, releases and other TTLs are on disk before they are answered. Renewals are in
+ * memory, and a restart counts as a renewal of every lease, so that no holder loses one by a crash.
  *
- * Time is that of a monotonic clock and not of timestamps, which run ahead of the clock after a burst and jump with it: neither may end a
- * lease. In the order of timestamps a term still ends before the next one begins. A commit_ts that is fixed while a fence is in force is below
- * every timestamp that is handed out later, and so below the fence of the next grant. The disk has no part in it: a lease neither ends nor stays
- * because a write is slow.
+ * Terms are measured by a monotonic clock and not by timestamps, which run ahead of the clock after a burst and jump with it:
+ * neither may end a lease. In the order of timestamps a term still ends before the next one begins: a commit_ts that is fixed
+ * while a fence is in force is below every later timestamp, and so below the fence of the next grant. The disk does not affect
+ * terms: a slow write neither ends nor extends a lease.
  */
 export class TermsInMemory implements LeaseTerms {
   readonly #store: Store
@@ -55,7 +55,10 @@ export class TermsInMemory implements LeaseTerms {
     this.#leasesMax = leasesMax
   }
 
-  /** @param attached the fences to which keys may be attached. @returns also those of no lease: a repair may have lost its record. */
+  /**
+   * @param attached the fences that may have attached keys. @returns also those without a lease: a repair may have lost its
+   *   record.
+   */
   static async open(
     store: Store,
     { leasesMax }: Pick<Limits, 'leasesMax'>,
@@ -124,7 +127,7 @@ export class TermsInMemory implements LeaseTerms {
   swap(name: string, seen: SeenLease, next: LeaseRecord | undefined): Awaitable<SeenLease | undefined> {
     const slot = this.#slots.get(name)
     if (slot?.record !== seen.record || slot?.writing !== undefined) return undefined
-    if (slot === undefined) return this.#seen(next && this.#add(name, next)) // A free one, of which nothing is written.
+    if (slot === undefined) return this.#seen(next && this.#add(name, next)) // A free lease, of which nothing is written.
     const { record, isInDoubt } = slot
     if (next === undefined) {
       if (record.state !== 'free') return this.#write(slot, next)
@@ -176,7 +179,7 @@ export class TermsInMemory implements LeaseTerms {
       .then(
         () => this.#written(slot, next),
         (error) => {
-          // A record of the grant may stand. Its term is over, and its fence that of nobody.
+          // A record of the grant may exist. Its term is over, and no holder knows its fence.
           if (next?.state === 'held' && next.fence !== record.fence) slot.record = next
           throw error
         },
@@ -198,7 +201,7 @@ export class TermsInMemory implements LeaseTerms {
       return this.#seen(undefined)
     }
     slot.record = next
-    // Even if its term has ended meanwhile: nobody else was granted the lease.
+    // Also when its term has ended meanwhile: nobody else was granted the lease.
     if (next.state === 'held') slot.endsAtMs = this.#store.time.elapsedMs() + next.ttlMs
     return this.#seen(slot)
   }
@@ -221,7 +224,7 @@ export class TermsInMemory implements LeaseTerms {
 
   #stateOf({ name, record, endsAtMs }: Slot): LeaseState {
     const { holder, fence, ttlMs } = record
-    // By the present clock. It changes when that is set.
+    // By the present clock, and different once the clock is set.
     const expiresAtMs = Math.ceil(physicalMs(this.#store.now()) + endsAtMs - this.#store.time.elapsedMs())
     return { name, holder, fence, ttlMs, expiresAtMs }
   }

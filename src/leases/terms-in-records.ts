@@ -10,25 +10,25 @@ import { decodeLease, encodeLease } from './rules/codec/lease.js'
 import { hasKeysToEnd, heldAt, type LeaseRecord } from './rules/lease-record.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
-/** Leases whose records this process remembers. */
+/** Records that this process remembers. */
 const KNOWN_MAX = 10_000
-/** No two records of all processes have the same one. */
+/** Makes the nonces of all processes unique. */
 const NONCE_BYTES = 12
-/** From one walk over all leases to the next one: where keys are attached to some of them, and where none are. */
+/** Interval between two walks over all leases: while keys are attached to some of them, and otherwise. */
 const WALK_MS_WITH_KEYS = 1500
 const WALK_MS = 10_000
-/** Where there are more leases, walks are rarer in proportion. */
+/** Beyond this many leases the interval grows in proportion. */
 const WALK_LEASES = 1000
-/** Whoever has made a free record grants the lease by it, or has died by then. */
+/** A server that has made a free record has granted the lease by then, or is dead. */
 const FREE_MS_MAX = 60_000
 const COUNT_AGAIN_MS = 1000
 
 const LEASE_NAMES = /^[A-Za-z0-9._/-]*$/
 
 /**
- * Terms of leases that several servers grant, whose records stand in the table of all. Nothing rests on a clock, on the memory of a server,
- * or on messages between them: terms end by timestamps of the oracle, and every change is one conditional write on the record that was read.
- *
+ * Terms of leases that several servers grant, in records of the shared table. Correctness depends on no clock, no memory of a
+ * server, and no messages between servers: terms end by timestamps of the oracle, and every change is one conditional write on
+ * the record that was read.
  * Why every commit under a fence is below every later fence: see `HeldLeases.lost`, `grant`, and the README of this folder.
  */
 export class TermsInRecords implements LeaseTerms {
@@ -36,7 +36,7 @@ export class TermsInRecords implements LeaseTerms {
   readonly #leasesMax: number
   /** Grants in force, as this process has written them. The oldest is dropped first. */
   readonly #known = new Map<string, SeenLease>()
-  /** As the last walk or count has found them, and what this process has done since then. */
+  /** Counts of the last walk, adjusted by what this process has done since. */
   readonly #found = { held: 0, ending: 0, atMs: Number.NEGATIVE_INFINITY }
   #names = new Set<string>()
 
@@ -54,7 +54,7 @@ export class TermsInRecords implements LeaseTerms {
     return { held: Math.max(0, held), ending: Math.max(0, ending) }
   }
 
-  /** Every renewal is a write. */
+  /** Never answers without a write: every renewal is one. */
   renew(): undefined {}
 
   async held(name: string): Promise<LeaseState | undefined> {
@@ -63,7 +63,7 @@ export class TermsInRecords implements LeaseTerms {
 
   async fencesAt(names: readonly string[], ts?: Timestamp): Promise<readonly Timestamp[]> {
     const atTs = ts ?? (await this.#store.tso(1))
-    const records = await this.#store.system.many(names.map(recordName)) // Not before the timestamp is known.
+    const records = await this.#store.system.many(names.map(recordName)) // Read after the timestamp.
     return names.map((name, i) => seenAt(name, records[i], atTs).held?.fence ?? 0)
   }
 
@@ -95,7 +95,7 @@ export class TermsInRecords implements LeaseTerms {
     return seenAt(name, bytes, nowTs)
   }
 
-  /** A holder that has renewed here is likely to do so again, and the record to be as it was left. */
+  /** A holder that has renewed here is likely to do so again, with an unchanged record. */
   async #guess(name: string, request?: Pick<LeaseRequest, 'holder' | 'fence'>): Promise<SeenLease | undefined> {
     const known = this.#known.get(name)
     if (known === undefined || known.record?.holder !== request?.holder) return undefined
@@ -141,7 +141,7 @@ export class TermsInRecords implements LeaseTerms {
       const isStale = record?.state !== 'free' || record.endsTs + timestampFromMs(FREE_MS_MAX) < nowTs
       if (held === undefined && isStale) over.push([name, seen])
     }
-    // From anywhere on, so that servers which do so at the same time do not meet at each lease.
+    // Starts at a random place, so that servers which walk at the same time do not meet at every lease.
     const from = Math.floor(Math.random() * over.length)
     const nextMs = (hasKeys ? WALK_MS_WITH_KEYS : WALK_MS) * Math.max(1, all.size / WALK_LEASES)
     return { over: [...over.slice(from), ...over.slice(0, from)], nextMs }

@@ -3,27 +3,24 @@ import { signalOf } from '../event-loop/late-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
-/** A request for a lease, and where its answer goes. */
 export interface Asking {
-  /** Of the lease. */
+  /** Name of the lease. */
   readonly name: string
   readonly request: LeaseRequest
   readonly resolve: (state: LeaseState) => void
   readonly reject: (error: unknown) => void
 }
 
-/** Those that wait for one lease, in order of arrival. */
 export type Queue = Set<WaitingHolder>
 
 /** Ranked by the end of its wait. */
 export interface WaitingHolder extends Asking, Ranked {
   readonly queue: Queue
-  /** It waits no longer: it is answered as soon as the lease can be judged. */
+  /** The wait is over: the request is answered as soon as the lease is judged. */
   isOver: boolean
   stopListening?: () => void
 }
 
-/** Requests that wait: for leases that others hold, or for the disk. */
 export class WaitingHolders {
   readonly #byEnd = new MinHeap<WaitingHolder>()
   #size = 0
@@ -47,7 +44,10 @@ export class WaitingHolders {
     return waiting
   }
 
-  /** It has to wait for longer than for the disk. @throws what asking for the signal throws: the server lets no more requests wait. */
+  /**
+   * Call when the request has to wait for longer than for the disk. @throws the error of creating the signal: the server allows
+   * no more waiting requests.
+   */
   stay(waiting: WaitingHolder): void {
     if (waiting.stopListening !== undefined) return
     const signal = signalOf(waiting.request.signal)
@@ -60,7 +60,7 @@ export class WaitingHolders {
     else waiting.stopListening = onAbort(signal, leave)
   }
 
-  /** Whoever calls this answers it. */
+  /** The caller must answer the request. */
   remove(waiting: WaitingHolder): void {
     if (!waiting.queue.delete(waiting)) return
     this.#size--
@@ -68,7 +68,7 @@ export class WaitingHolders {
     waiting.stopListening?.()
   }
 
-  /** Up to `max` of those whose waits have ended, each once. They stay in their queues. */
+  /** Up to `max` requests whose waits have ended, each returned once. They stay in their queues. */
   endedBy(nowMs: number, max: number): WaitingHolder[] {
     const ended: WaitingHolder[] = []
     while (ended.length < max) {

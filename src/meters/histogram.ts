@@ -1,8 +1,8 @@
-/** Counts of values by buckets. A count costs a few comparisons, and nothing is allocated. */
+/** Counts of values by buckets. Counting costs a few comparisons, and allocates nothing. */
 export class Histogram {
   /** Upper bounds, ascending. */
   readonly bounds: readonly number[]
-  /** `counts[i]` values are at most `bounds[i]` and above the bound before; the last one is of those above all bounds. */
+  /** `counts[i]` values are at most `bounds[i]` and above the bound before; the last one counts values above all bounds. */
   readonly counts: Float64Array
   sum = 0
 
@@ -19,10 +19,8 @@ export class Histogram {
   }
 }
 
-/** Of waits and requests, in seconds. */
 export const SECONDS = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 ] as const
-/** Of batches and the like. */
 export const COUNTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] as const
 export const BYTES = [256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216] as const

@@ -1,18 +1,17 @@
 import { Histogram, SECONDS } from './histogram.js'
 
-/** Of answers that are sent for as long as the client listens. */
+/** For answers that are sent for as long as the client listens. */
 const STREAM_SECONDS = [1, 10, 60, 600, 3600, 21_600, 86_400] as const
 
-/** The requests of one route and method, by the status of their answers. */
 export class RouteMeter {
   /** Seconds from the head of a request to the end of its answer. */
   readonly answers = new Map<number, Histogram>()
-  /** The same of streams. */
+  /** The same for streams. */
   readonly streams = new Map<number, Histogram>()
 
   constructor(
     readonly method: string,
-    /** Its pattern; the client's path is never a label. */
+    /** The pattern of the route; the client's path is never a label. */
     readonly route: string,
   ) {}
 
@@ -27,13 +26,12 @@ export class RouteMeter {
   }
 }
 
-/** What an HTTP server counts since it has started. */
 export class HttpMeters {
   readonly #routes = new Map<string, RouteMeter>()
   /** Problems by their code. */
   readonly problems = new Map<string, number>()
 
-  /** @param route a pattern of a route, or another name of which there are few. */
+  /** @param route the pattern of a route, or one of a few other names. */
   of(method: string, route: string): RouteMeter {
     const name = `${method} ${route}`
     let meter = this.#routes.get(name)

@@ -10,50 +10,50 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import { decodeBackfill, encodeBackfill, nameOfBackfill } from './registration.js'
 import type { RegisteredObserver } from './rules/observer.js'
 
-/** After a failure, most often of a store that is not available, or while another server goes on with it. */
+/** Pause after a failed step, or while another server holds the backfill. */
 const RETRY_MS = 1000
 
 export interface BackfillSources {
   readonly store: Store
   readonly resolver: LockResolver
-  /** From 0 to below 1. */
+  /** Returns a number from 0 to below 1. */
   readonly random: () => number
   /** Aborted when the process stops. */
   readonly signal: AbortSignal
-  /** Takes failures of background work. */
+  /** Reports failures of background work. */
   readonly report: (error: unknown) => void
 }
 
-/** Keys that exist, and what the record of the backfill says before and after they are dirty. */
+/** One page of existing keys, and the record of the backfill before and after they are marked dirty. */
 export interface BackfillStep {
   readonly keys: readonly Uint8Array[]
-  /** When they were read. */
+  /** Timestamp at which the keys were read. */
   readonly ts: Timestamp
   readonly record: SystemName
   readonly before: Uint8Array
-  /** undefined: these are the last ones. */
+  /** Last key of the page; undefined on the last page. */
   readonly after: Uint8Array | undefined
 }
 
 export interface BackfillWay {
   readonly keysAtATime: number
-  /** A server that has not gone on for so long is taken for dead, and another one goes on. 0: there is no other. */
+  /** A server that makes no progress for this long counts as dead, and another one takes over. 0: there is no other server. */
   readonly leaseMs: number
-  /** Whether the observer is there, and not paused. */
+  /** Whether the observer exists and is not paused. */
   readonly mayRun: () => boolean
-  /** Makes those of the keys dirty that are clean. @returns false when the record was not `before`; then it stays as it is. */
+  /** Marks the clean keys among them dirty. @returns false when the record was not `before`; then nothing was written. */
   readonly advance: (step: BackfillStep) => Promise<boolean>
 }
 
 /**
- * Makes the keys of an observer's range dirty that exist already, in steps, in the background. The record says how far it has come, so a restart
- * or another server goes on there. Whoever asks for it anew replaces the record, and who removes the observer removes it.
+ * Marks the existing keys of an observer's range dirty, page by page, in the background. The record holds the position, so a
+ * restart or another server resumes there. Asking for a new backfill replaces the record; removing the observer removes it.
  */
 export class Backfill {
   readonly #sources: BackfillSources
   readonly #observer: RegisteredObserver
   readonly #way: BackfillWay
-  /** The record as this process has left it. */
+  /** The record as this process last wrote it. */
   #held: Uint8Array | undefined
   #isWanted = false
   #running: Promise<void> | undefined
@@ -64,29 +64,27 @@ export class Backfill {
     this.#way = way
   }
 
-  /** Not complete, as far as is known. */
   get isWanted(): boolean {
     return this.#isWanted
   }
 
-  /** Fulfilled when this process is not at it. Never rejects. */
+  /** Resolves when this process is not working on it. Never rejects. */
   get idle(): Promise<void> {
     return this.#running ?? Promise.resolve()
   }
 
-  /** @param record as it was read. */
   read(record: Uint8Array | undefined): void {
     const progress = record && decodeBackfill(record)
     this.#isWanted = progress?.id === this.#observer.id // A name may be given to a new observer.
     if (progress !== undefined && progress.untilMs <= this.#nowMs()) this.run()
   }
 
-  /** Goes on, as long as it may. */
+  /** Starts or resumes the work, unless `mayRun` forbids it. */
   run(): void {
     if (!this.#isWanted || this.#running !== undefined || !this.#mayRun) return
     this.#running = this.#goOn().finally(() => {
       this.#running = undefined
-      this.run() // It may again, since it was found that it may not.
+      this.run() // `mayRun` may have become true since it was asked.
     })
   }
 
@@ -105,7 +103,7 @@ export class Backfill {
     }
   }
 
-  /** @param isGoingOn false: gives it to the others. @returns false when another server has it. */
+  /** @param isGoingOn false: lets other servers take over at once. @returns false when another server holds the backfill. */
   async #step(isGoingOn: boolean): Promise<boolean> {
     const { store, random } = this.#sources
     const { leaseMs, keysAtATime, advance } = this.#way

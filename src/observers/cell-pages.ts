@@ -1,6 +1,5 @@
 import type { CellPage } from '../store/marked-cells.js'
 
-/** All that `read` has, in pages of `limit`. */
 export async function* pagesOf<T extends { readonly key: Uint8Array }>(
   read: (page: CellPage) => Promise<readonly T[]>,
   limit: number,

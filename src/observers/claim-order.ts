@@ -5,18 +5,13 @@ import type { WaitingClaim } from './marks/waiting-claims.js'
 import type { ClaimRequest } from './rules/observers-api.js'
 
 const LEASE_MS_DEFAULT = 10_000
-/** Claims of all observers that wait. Each is a client's request. */
+/** Waiting claims of all observers together. Each is a client's request. */
 const WAITING_MAX = 10_000
 
 export interface ClaimOrder extends Pick<WaitingClaim, 'worker' | 'limit' | 'leaseMs' | 'values' | 'signal'> {
   readonly waitMs: number
 }
 
-/**
- * Checks the request of a worker.
- * @param observers all of this process.
- * @throws KvError `invalid_argument`; `overloaded` when it would wait with too many others.
- */
 export function claimOrder(request: ClaimRequest, observers: Iterable<{ readonly waiting: number }>): ClaimOrder {
   const order = {
     worker: request.worker,
@@ -33,7 +28,6 @@ export function claimOrder(request: ClaimRequest, observers: Iterable<{ readonly
   return order
 }
 
-/** @throws KvError `invalid_argument` */
 export function leaseMs(asked: number): number {
   return integerOf('lease_ms', asked, LEASE_MS_MIN, LEASE_MS_MAX)
 }

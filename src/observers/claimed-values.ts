@@ -4,19 +4,17 @@ import type { GetAnswer, Pair, PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Notification } from './rules/observers-api.js'
 
-/** Values of one claim, and one value more. */
+/** A claim reads no further value once it has this many bytes. */
 const VALUES_BYTES = 8 * 1024 * 1024
-/** Values may be long, so the first read is small. */
+/** Values may be long, so the first read takes few keys. */
 const FIRST_KEYS = 16
 const KEYS = 256
-/** `KEYS` of these are no more than the first read may be. */
+/** While values are no longer than this on average, the next read takes `KEYS` keys. */
 const SHORT_BYTES = 4096
-/** Further locks that come while a page is read again. Then all that is left counts as locked. */
+/** A page is read again this often when new locks appear. Then its remaining keys count as locked. */
 const TRIES_MAX = 8
 
-/**
- * The values of notifications as of `ts`, read as `readValues` does. A locked one has none. Long values end the list.
- */
+/** Reads the value of each notified key as of `ts`. Locked keys have none. The list ends early when the values are long. */
 export async function withValues(
   store: Pick<PercolatorApi, 'batchGet'>,
   notifications: readonly Notification[],
@@ -31,10 +29,9 @@ export async function withValues(
 }
 
 /**
- * Reads keys at a timestamp, without waiting for locks. The first read is asked for in this turn of the event loop.
+ * Reads keys at a timestamp without waiting for locks. The first read starts in this turn of the event loop.
  * @param keys no duplicates.
- * @returns what the first keys hold, undefined for a key that is locked. There are fewer answers than keys when the answers have
- *   reached `VALUES_BYTES`.
+ * @returns the values of the first keys, undefined for a locked key. Fewer than the keys when the values reach `VALUES_BYTES`.
  */
 async function readValues(
   store: Pick<PercolatorApi, 'batchGet'>,

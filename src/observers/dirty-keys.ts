@@ -9,84 +9,84 @@ import type { Failure } from './rules/cell.js'
 import type { Observer } from './rules/observer.js'
 import type { ClaimName, Notification, ObserverState, Release } from './rules/observers-api.js'
 
-/** What `Observers` gives to whoever keeps its dirty keys. */
 export interface DirtyKeysSources extends BackfillSources {
   readonly registrations: RecordTable<StoredObserver>
-  /** Removes, in the background, what observers that are gone have left. */
+  /** Removes, in the background, the records of removed observers. */
   readonly sweep: () => void
 }
 
 /**
- * Which keys of observers are dirty, and who runs them. Where one process has the store to itself it sees every commit, so it keeps exact
- * marks (`marks/`). Where several servers share the store, commits leave hints, and whoever looks at a hinted key finds out (`hints/`).
+ * Knows which observed keys are dirty, and who runs them. A process that has the store to itself sees every commit, so it keeps
+ * exact marks (`marks/`). Where several servers share the store, commits leave hints, and a server that finds a hint looks at
+ * the key (`hints/`).
  */
 export interface DirtyKeys {
-  /** Makes riders rows of their transactions. Absent where they travel on commits in one phase. */
+  /** Turns riders into rows of their transactions. Absent where riders travel on one-phase commits. */
   readonly rides: Rides | undefined
   /** Reads the registrations. Must be called before anything is committed. */
   open(): Promise<void>
 
   /**
-   * Learns of observers that other servers have registered.
-   * @returns undefined when all that have these names are known.
+   * Reads registrations that other servers have made.
+   * @returns undefined when all of these names are known.
    */
   learn(names: readonly string[]): undefined | Promise<void>
-  /** The same of all that were registered before this call. */
+  /** Reads all registrations that were made before this call. */
   refresh(): undefined | Promise<void>
 
-  /** A new observer. @returns its `sinceTs`; 0: it takes effect once its record is `written`. */
+  /** @returns the `sinceTs` of a new observer; 0: it takes effect once `written` was called. */
   register(observer: Observer): Promise<Timestamp>
-  /** A call of this process has written the record, or removed it. */
+  /** Call after this process has written the record, or removed it. */
   written(stored: StoredObserver | undefined): Promise<void>
-  /** The record is known to stand. @returns the observer of this id, which goes on with that. */
+  /** Call when the record is known to exist. @returns the observer of this id, updated. */
   known(stored: StoredObserver): ActiveObserver
-  /** The record is known to stand no more. @param id undefined: the observer was not `known`. */
+  /** Call when the record is known to be gone. @param id undefined: the observer was not `known`. */
   forget(name: string, id: Timestamp | undefined): void
 
-  /** Fulfilled when all that has expired at or below `ts` is marked. */
+  /** Resolves when every version that has expired at or below `ts` has marked its key. */
   passTo(ts: Timestamp): Promise<void>
-  /** After a collection up to `safePoint`. */
+  /** Call after a collection up to `safePoint`. */
   collect(safePoint: Timestamp, pace?: Pace): Promise<void>
-  /** After `end` of all observers. */
+  /** Call after `end` of all observers. */
   close(): Promise<void>
 }
 
 export interface ObserverCounts
   extends Pick<ObserverState, 'pending' | 'pendingIsExact' | 'claimed' | 'delayed' | 'parked' | 'acks' | 'conflicts'> {
-  /** The oldest change that is known to be uncovered; 0: none. */
+  /** Timestamp of the oldest change known to be uncovered; 0: none. */
   readonly oldest: Timestamp
 }
 
-/** One observer at work: hands its cells out, and takes them back. */
+/** One running observer: hands its cells out to workers, and takes them back. */
 export interface ActiveObserver {
   readonly id: Timestamp
   readonly stored: StoredObserver
   readonly backfill: Pick<Backfill, 'isWanted' | 'idle'>
-  /** Claims that wait. */
+  /** Number of waiting claims. */
   readonly waiting: number
-  /** Without waiting: as exact as is known. */
+  /** The last known counts, without waiting. */
   readonly counts: ObserverCounts
   readonly workers: ObserverState['workers']
-  /** Counts for a look at the state. */
+  /** Refreshes `counts` for a request for the state. */
   count(): Promise<void>
-  /** Counts for later `counts`, unless that was done lately. Never rejects. */
+  /** Refreshes `counts`, unless that happened lately. Never rejects. */
   recount(): Promise<void>
 
-  /** Ends waiting claims, and all later ones. @param error absent: they are answered with nothing. */
+  /** Ends waiting and later claims. @param error absent: they get an empty answer. */
   end(error?: unknown): Promise<void>
 
   claim(order: ClaimOrder): Promise<Notification[]>
-  /** @returns the claims that are lost. @param leaseMs absent: as long as that of the claim. */
+  /** @returns the claims that are lost. @param leaseMs absent: the lease that was asked for with the claim. */
   extend(claims: readonly ClaimName[], leaseMs: number | undefined): Promise<ClaimName[]>
   release(releases: readonly Release[]): Promise<{ readonly released: number; readonly parked: Uint8Array[] }>
 
-  /** @param keys of its range, at least one, no duplicates. */
+  /** @param keys keys of its range, at least one, no duplicates. */
   notify(keys: readonly Uint8Array[]): Promise<Timestamp>
-  /** @returns those of the keys that are parked. */
+  /** @returns the parked ones among the keys. */
   parked(keys: readonly Uint8Array[]): Promise<readonly { readonly key: Uint8Array; readonly failure: Failure }[]>
   /** @param keys no duplicates. @returns the number of cells that were parked. */
   retry(keys: readonly Uint8Array[]): Promise<number>
-  /** All parked cells were retried. */
+  /** Call after all parked cells were retried. */
   unparked(): void
   /** @param keys no duplicates. @returns the number of cells that were parked. */
   skip(keys: readonly Uint8Array[]): Promise<number>

@@ -1,7 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import { Slices } from '../event-loop/slices.js'
 
-/** A client's list without its repetitions, made in slices. */
 export async function distinctKeys(keys: readonly Uint8Array[]): Promise<Uint8Array[]> {
   const found = new Map<string, Uint8Array>()
   const slices = new Slices()

@@ -4,21 +4,20 @@ import type { Timestamp } from '../timestamp.js'
 import type { Cell, CellChange, Failure } from './rules/cell.js'
 import type { ObserverOptions } from './rules/observers-api.js'
 
-/** Delays differ by this part either way, so that cells that failed together do not come back together. */
+/** Delays vary by this fraction either way, so that cells that failed together do not return together. */
 const JITTER = 0.2
 
 export interface FailedRun {
   readonly error: string
-  /** Chosen by the worker instead of the back-off. */
+  /** The delay chosen by the worker; it replaces the back-off. */
   readonly retryAfterMs?: number | undefined
 }
 
 export interface FailureContext {
   readonly options: ObserverOptions
-  /** In the store's `steadyMs`. */
+  /** By the clock of the store's `steadyMs`. */
   readonly nowMs: number
   readonly ts: Timestamp
-  /** From 0 to below 1. */
   readonly random: number
 }
 
@@ -48,7 +47,7 @@ export interface FailedCell {
   readonly change: CellChange
 }
 
-/** Decides the retry of a parked cell. @returns undefined for a cell that is not parked. */
+/** @returns the change that makes a parked cell ready; undefined for a cell that is not parked. */
 export function retried(cell: Cell): CellChange | undefined {
   if (!isParked(cell)) return undefined
   const { key, failure } = cell
@@ -57,8 +56,8 @@ export function retried(cell: Cell): CellChange | undefined {
 }
 
 /**
- * Decides the skip of a parked cell: a run that does nothing. Without its acknowledgement, a run that was claimed before could cover
- * the change that was skipped.
+ * Decides the skip of a parked cell: a run that does nothing. It writes an acknowledgement; without it, a run that was claimed
+ * before could cover the skipped change.
  * @param ts above every timestamp at which a run has read. @returns undefined for a cell that is not parked.
  */
 export function skipped(cell: Cell, ts: Timestamp): CellChange | undefined {
@@ -66,7 +65,7 @@ export function skipped(cell: Cell, ts: Timestamp): CellChange | undefined {
   return { key: cell.key, ack: { ackTs: ts, commitTs: ts, startTs: 0 }, failure: null }
 }
 
-/** A cell that was marked since has an entry: it is ready for one more try. */
+/** A parked cell has no entry. One that was marked again has an entry, and is ready for one more try. */
 export function isParked<C extends Pick<Cell, 'entry' | 'failure'>>(
   cell: C,
 ): cell is C & { readonly failure: Failure } {

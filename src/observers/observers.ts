@@ -47,31 +47,30 @@ import type {
   Release,
 } from './rules/observers-api.js'
 
-/** While the store is not available. */
+/** Pause before the sweep is tried again while the store is not available. */
 const SWEEP_RETRY_MS = 1000
-/** Failures that are read at a time. */
+/** Failures per page. */
 const PAGE = 256
 
 export interface ObserversOptions {
   readonly limits: Pick<Limits, 'observersMax' | 'claimsMax'>
-  /** For transactions of the observers themselves. Asked after the start. */
+  /** For the transactions of the observers themselves. Called after the start only. */
   readonly home: () => TransactionHome
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
-  /** From 0 to below 1. Default `Math.random`. */
+  /** Returns a number from 0 to below 1. Default `Math.random`. */
   readonly random?: (() => number) | undefined
-  /** Of each observer, where one process has the store to itself. */
+  /** For each observer of a process that has the store to itself. */
   readonly sizes?: DispatcherSizes | undefined
 }
 
-/** What an observer counts. */
 export type CountedObserver = Omit<
   ObserverState,
   keyof StoredObserver['options'] | 'range' | 'sinceTs' | 'state' | 'workers'
 >
 
 export interface ObserversSummary extends Omit<CountedObserver, 'name' | 'acks' | 'conflicts'> {
-  /** Registered observers. */
+  /** Number of registered observers. */
   readonly count: number
 }
 
@@ -82,7 +81,7 @@ export class Observers implements ObserversApi {
   readonly #byName = new SortedMap<ActiveObserver>()
   readonly #registrations: RecordTable<StoredObserver>
   readonly #dirty: DirtyKeys
-  /** Another sweep is going to begin. */
+  /** Another sweep follows the present one. */
   #isUnswept = false
   /** Never rejects. */
   #sweeping: Promise<void> = Promise.resolve()
@@ -115,12 +114,11 @@ export class Observers implements ObserversApi {
     return observers
   }
 
-  /** Makes riders rows of their transactions. Absent where they travel on commits in one phase. */
   get rides(): Rides | undefined {
     return this.#dirty.rides
   }
 
-  /** What is stored under the name. */
+  /** Updates what is known of the observer with this name. */
   #learned(name: string, stored: StoredObserver | undefined): void {
     const present = this.#byName.get(name)
     if (stored === undefined || (present !== undefined && present.id !== stored.id)) {
@@ -131,7 +129,7 @@ export class Observers implements ObserversApi {
     if (stored !== undefined && stored.sinceTs > 0) this.#byName.set(name, this.#dirty.known(stored))
   }
 
-  /** Learns of observers that other servers have registered. @returns undefined when all that have these names are known. */
+  /** Reads registrations that other servers have made. @returns undefined when all of these names are known. */
   learn(names: readonly string[]): undefined | Promise<void> {
     return this.#dirty.learn(names)
   }
@@ -175,7 +173,7 @@ export class Observers implements ObserversApi {
     if (!this.#end.signal.aborted && !(error instanceof KvError)) this.#options.onError(error)
   }
 
-  /** Answers waiting claims with nothing, and all later ones. Acknowledgements go on. */
+  /** Answers waiting and later claims with nothing. Acknowledgements go on. */
   async close(): Promise<void> {
     this.#end.abort()
     await Promise.all([...this.#byName.values()].flatMap((observer) => [observer.end(), observer.backfill.idle]))
@@ -206,14 +204,14 @@ export class Observers implements ObserversApi {
   async #create(asked: Pick<StoredObserver, 'name' | 'range' | 'options'>): Promise<StoredObserver> {
     const { observersMax } = this.#options.limits
     await this.#dirty.refresh()
-    // With this one.
+    // Including this one.
     if (this.#registrations.size > observersMax)
       throw new KvError('overloaded', `there are ${observersMax} observers already`, {})
     const stored = { ...asked, id: await this.#store.tso(1), sinceTs: 0, isPaused: false }
     return { ...stored, sinceTs: await this.#dirty.register(registeredOf(stored)) }
   }
 
-  /** @param backfill from the beginning. One that is running begins again. */
+  /** @param backfill starts a backfill from the beginning, also when one is running. */
   async #change(
     name: string,
     decide: (present: StoredObserver | undefined) => Awaitable<StoredObserver>,
@@ -267,7 +265,7 @@ export class Observers implements ObserversApi {
     return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** Other requests run meanwhile. Only what is shown is counted. @param reaches whether the caller may see it. Default: all. */
+  /** Runs in slices; counts only the observers of the page. @param reaches whether the caller may see the range. Default: all. */
   async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
     await this.#dirty.refresh()
     const isShown = ({ stored }: ActiveObserver): boolean => reaches?.(keyRangeOf(stored.range)) !== false
@@ -294,7 +292,7 @@ export class Observers implements ObserversApi {
     return { name, ...counts, lagMs }
   }
 
-  /** What each observer counts, without waiting and without its workers. */
+  /** The counts of each observer, without waiting and without its workers. */
   *counts(): Generator<CountedObserver, void> {
     for (const observer of this.#byName.values()) yield this.#countsOf(observer)
     this.#counting ??= this.#recount()
@@ -314,7 +312,7 @@ export class Observers implements ObserversApi {
     return { count: this.#byName.size, ...total }
   }
 
-  /** One observer after the other. */
+  /** Recounts one observer after the other. */
   async #recount(): Promise<void> {
     for (const name of [...this.#byName.keys()]) await this.#byName.get(name)?.recount()
     this.#counting = undefined
@@ -381,12 +379,10 @@ export class Observers implements ObserversApi {
 
   // ---- Upkeep
 
-  /** Fulfilled when all that has expired at or below `ts` is marked. */
   passTo(ts: Timestamp): Promise<void> {
     return this.#dirty.passTo(ts)
   }
 
-  /** After a collection up to `safePoint`. */
   collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
     return this.#dirty.collect(safePoint, pace)
   }

@@ -4,7 +4,7 @@ import { pagesOf } from './cell-pages.js'
 const PAGE = 512
 
 /**
- * One of the keys in the first pages, each as likely as the others; undefined: there is none.
+ * Picks one of the keys on the first pages, each with the same probability; undefined: there are none.
  * @see The paper, section 2.4: workers begin their scans at random places.
  */
 export async function randomPlace(

@@ -11,7 +11,6 @@ import type { Timestamp } from '../timestamp.js'
 import { noSuchObserver, type RegisteredObserver } from './rules/observer.js'
 import type { ObserverOptions } from './rules/observers-api.js'
 
-/** An observer as its record has it. */
 export interface StoredObserver {
   readonly id: Timestamp
   readonly name: string
@@ -22,18 +21,18 @@ export interface StoredObserver {
   readonly isPaused: boolean
 }
 
-/** Progress of a backfill. Its record stands while the backfill is not complete. */
+/** Progress of a backfill. The record is removed when the backfill is complete. */
 export interface StoredBackfill {
-  /** Of the observer. A name may be given to a new observer. */
+  /** Id of the observer. A name may be given to a new observer. */
   readonly id: Timestamp
   /** Every key up to here is done. */
   readonly after: Uint8Array | undefined
-  /** End of the lease of the server that goes on with it. 0: nobody has it, or one process has the store to itself. */
+  /** End of the lease of the server that runs the backfill. 0: no server has it, or one process has the store to itself. */
   readonly untilMs?: number
 }
 
 const REGISTRATIONS = 'observer/' satisfies SystemName
-/** No name of an observer has a slash. */
+/** Names of observers contain no slash. */
 const BACKFILL = '/backfill'
 
 const DEFAULTS: ObserverOptions = { maxAttempts: 16, backoffMs: 200, backoffMaxMs: 60_000, maxDepth: 64 }
@@ -60,7 +59,6 @@ function encodeObserver({ id, range, options, sinceTs, isPaused }: StoredObserve
   ])
 }
 
-/** @throws CorruptRecord */
 function decodeObserver(name: string, bytes: Uint8Array): StoredObserver {
   const [id, sinceTs, isPaused, prefix, start, end, ...options] = unpackRecord(bytes, OBSERVER, 10)
   const [maxAttempts, backoffMs, backoffMaxMs, maxDepth] = options.map((option) => asInteger(option, OBSERVER))
@@ -85,12 +83,11 @@ export const OBSERVER_RECORDS: RecordKind<StoredObserver> = {
   decode: (name, record) => (name.endsWith(BACKFILL) ? undefined : decodeObserver(name, record)),
 }
 
-/** @param random makes no two records equal. */
+/** @param random makes every record different. */
 export function encodeBackfill({ id, after, untilMs = 0 }: StoredBackfill, random: () => number): Buffer {
   return packRecord([id, after ?? null, untilMs, Math.floor(random() * 2 ** 48)])
 }
 
-/** @throws CorruptRecord */
 export function decodeBackfill(bytes: Uint8Array): Required<StoredBackfill> {
   const [id, after, untilMs] = unpackRecord(bytes, BACKFILL_RECORD, 3)
   return {
@@ -103,7 +100,7 @@ export function decodeBackfill(bytes: Uint8Array): Required<StoredBackfill> {
 const OBSERVER = 'observer'
 const BACKFILL_RECORD = 'backfill'
 
-/** @throws KvError `not_found`, also for one that has not taken effect yet. */
+/** @throws KvError `not_found`, also when the observer has not taken effect yet. */
 export function required(name: string, stored: StoredObserver | undefined): StoredObserver {
   if (stored === undefined || stored.sinceTs === 0) throw noSuchObserver(name)
   return stored
@@ -115,14 +112,13 @@ export function registeredOf({ id, name, range, options, sinceTs }: StoredObserv
 
 // ---- Requests
 
-/** @throws KvError `invalid_argument` for no range at all, and as `keyRangeOf`. */
+/** @throws KvError `invalid_argument` when no range is given, or it is not one (`keyRangeOf`). */
 export function observedRangeOf(range: GivenRange): KeyRange {
   if (range.prefix === undefined && range.start === undefined && range.end === undefined)
     throw invalid('prefix', 'give prefix, or start, or end: the prefix "" is that of every key')
   return keyRangeOf(range)
 }
 
-/** @throws KvError `invalid_argument` */
 export function optionsOf(given: Partial<ObserverOptions>): ObserverOptions {
   const option = (name: keyof ObserverOptions, field: string, max: number): number =>
     integerOf(field, given[name] ?? DEFAULTS[name], 0, max)

@@ -1,6 +1,6 @@
 import type { ObserverState } from './rules/observers-api.js'
 
-/** Those that were seen last are listed. */
+/** Only the workers that were seen last are listed. */
 const WORKERS_MAX = 256
 const FORGOTTEN_AFTER_MS = 10 * 60 * 1000
 
@@ -9,12 +9,12 @@ interface Worker {
   seenAtMs: number
 }
 
-/** The workers of one observer that have claimed lately. Names are for people: two workers may have the same. */
+/** The workers of one observer that have claimed lately. Names are for people: two workers may share one. */
 export class Workers {
-  /** In the order in which they were seen. */
+  /** In the order in which they were seen last. */
   readonly #workers = new Map<string, Worker>()
 
-  /** @param nowMs grows with time. @param unixMs for showing. */
+  /** @param nowMs monotonic. @param unixMs for showing. */
   seen(name: string, nowMs: number, unixMs: number): void {
     const worker = this.#workers.get(name) ?? { seenMs: 0, seenAtMs: 0 }
     worker.seenMs = nowMs
@@ -25,7 +25,7 @@ export class Workers {
     if (this.#workers.size > WORKERS_MAX && oldest !== undefined) this.#workers.delete(oldest)
   }
 
-  /** @param claimed the number of claims by the name of their worker. */
+  /** @param claimed number of claims per worker name. */
   list(claimed: ReadonlyMap<string, number>, nowMs: number): ObserverState['workers'] {
     for (const [name, { seenMs }] of this.#workers)
       if (seenMs + FORGOTTEN_AFTER_MS <= nowMs && !claimed.has(name)) this.#workers.delete(name)

@@ -23,7 +23,7 @@ export interface Config {
   readonly durability: 'sync' | 'async'
   /** `leveldb`: a directory of this machine. */
   readonly store: 'leveldb' | TableAddress
-  /** Where other servers of the same table reach this one; absent: at the address that it listens on. */
+  /** URL at which other servers of the same table reach this one; absent: the address that it listens on. */
   readonly advertise: string | undefined
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly limits: Limits
@@ -38,7 +38,7 @@ export interface Config {
   readonly fastLane: boolean
   /** 0: slow requests are not logged. */
   readonly slowMs: number
-  /** Where spans are posted. undefined: requests are not traced. */
+  /** URL that spans are posted to. undefined: requests are not traced. */
   readonly tracesUrl: string | undefined
 }
 
@@ -114,7 +114,6 @@ export const SERVE_FLAGS = {
   ...limitFlags,
 } as const satisfies Flags
 
-/** @throws UsageError */
 export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Config {
   const flags = readFlags(SERVE_FLAGS, args, env)
   const { required, optional, isSet } = flags
@@ -155,7 +154,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
   }
 }
 
-/** An IPv6 address may stand in brackets, as in URLs, and in any of its spellings. */
+/** An IPv6 address may be in brackets, as in URLs, and in any of its spellings. */
 function hostOf(given: Given): string {
   const text = notEmpty(given)
   const address = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text

@@ -3,13 +3,13 @@ import { devNull } from 'node:os'
 import type { Logger } from '../logger.js'
 
 const LOOK_EVERY_MS = 1000
-/** They have come back when so many are free at once: at the limit one is free now and then. */
+/** The shortage is over when this many are free at once: at the limit one is free now and then. */
 const FREE_AGAIN = 8
 
 /**
- * Says in one sentence when the process, or the machine, has no file descriptors left, and when it has again. A connection that
- * there is no descriptor for is closed by libuv without an error, so this looks by itself.
- * @returns what ends it.
+ * Logs when the process, or the machine, has no file descriptors left, and when it has again. libuv closes connections without a
+ * descriptor silently, so this looks by itself.
+ * @returns a function that stops it.
  */
 export function watchDescriptors(log: Logger): () => void {
   let sinceMs: number | undefined
@@ -27,7 +27,7 @@ export function watchDescriptors(log: Logger): () => void {
   return () => clearInterval(timer)
 }
 
-/** @returns the code of the system's error where so many cannot be opened at once. */
+/** @returns the code of the system's error when so many cannot be opened at once. */
 function missingOf(count: number): string | undefined {
   const opened: number[] = []
   try {

@@ -1,7 +1,10 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util'
 import { didYouMean, nameInError, nearestName } from '../errors/nearest-name.js'
 
-/** A flag of a command. `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless the flag names another variable, or `false` for none. */
+/**
+ * A flag of a command. `--key-bytes-max` is `PERKV_KEY_BYTES_MAX` in the environment, unless the flag names another variable, or
+ * `false` for none.
+ */
 export interface Flag {
   readonly variable?: string | false
   /** Name of the value in the help. Absent: the flag is a switch, which the environment sets with 1 or true. */
@@ -12,7 +15,6 @@ export interface Flag {
 
 export type Flags = Readonly<Record<string, Flag>>
 
-/** Value of a flag, and its source for messages. */
 export interface Given {
   readonly text: string
   readonly from: string
@@ -24,7 +26,7 @@ export class UsageError extends Error {
 }
 
 export interface FlagReader<Name extends string> {
-  /** Looks at flags, then at `PERKV_*`, then at defaults. */
+  /** Reads flags, then `PERKV_*`, then defaults. */
   optional(name: Name): Given | undefined
   /** @throws UsageError when nothing was given and there is no default. */
   required(name: Name): Given
@@ -54,7 +56,7 @@ export function readFlags<F extends Flags>(
     if (given !== undefined) return { text: String(given), from: `--${name}` }
     const variable = variableOf(name, flags[name])
     const inEnv = variable === false ? undefined : env[variable]
-    if (inEnv?.includes('\ufffd')) throw new UsageError(`${variable} is not UTF-8`) // Node reads such bytes so.
+    if (inEnv?.includes('\ufffd')) throw new UsageError(`${variable} is not UTF-8`) // Node decodes bytes that are not UTF-8 so.
     if (variable !== false && inEnv !== undefined) return { text: inEnv, from: variable }
     const standard = flags[name]?.default
     return standard === undefined ? undefined : { text: standard, from: `--${name}` }
@@ -74,7 +76,6 @@ export function readFlags<F extends Flags>(
   }
 }
 
-/** One line per flag, for a command's help. */
 export function flagsHelp(flags: Flags, width = 31): string {
   const rows = Object.entries(flags).map(([name, flag]) => {
     const { value, help, default: standard } = flag
@@ -100,7 +101,7 @@ function parse(flags: Flags, args: readonly string[], allowPositionals: boolean)
   }
 }
 
-/** @throws UsageError for the first flag that is unknown. */
+/** @throws UsageError for the first unknown flag. */
 function requireKnown(options: NonNullable<ParseArgsConfig['options']>, args: readonly string[]): void {
   const names = Object.keys(options)
   const { tokens } = parseArgs({ args: [...args], options, strict: false, tokens: true })
@@ -112,7 +113,6 @@ function requireKnown(options: NonNullable<ParseArgsConfig['options']>, args: re
   }
 }
 
-/** What these flags are in the environment. */
 export function variablesOf(flags: Flags): string[] {
   return Object.entries(flags).flatMap(([name, flag]) => variableOf(name, flag) || [])
 }
@@ -144,7 +144,7 @@ export function durationMs({ text, from }: Given, min: number, max: number): num
   )
 }
 
-/** @param said instead of the names, where they are not all. */
+/** @param said replaces the names in the message, where they are not all. */
 export function oneOf<const T extends string>(
   { text, from }: Given,
   names: readonly T[],

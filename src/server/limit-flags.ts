@@ -129,7 +129,6 @@ export const limitFlags = Object.fromEntries(
   }),
 ) as Record<LimitFlagName, Flag & { readonly beyond: string }>
 
-/** @throws UsageError */
 export function readLimits({ required }: Pick<FlagReader<LimitFlagName>, 'required'>): Limits {
   const limits = names.map((name) => [
     name,

@@ -5,7 +5,7 @@ export class UnusableAddress extends Error {
 }
 
 /**
- * Takes the port for a moment, so that a start that cannot listen fails before it makes or opens any file.
+ * Listens on the port for a moment, so that a start that cannot listen fails before it makes or opens any file.
  * @param port 0: any.
  * @returns a port that was free.
  * @throws UnusableAddress

@@ -4,14 +4,11 @@ import { LOG_LEVELS } from '../logger.js'
 
 const STDOUT = 1
 
-/** Writes the log to stdout: lines of JSON, or readable text on a terminal. */
 export function logOutput(): (line: string) => void {
   return isatty(STDOUT) ? (line) => say(readableLine(line)) : say
 }
 
-/**
- * Writes to stdout, or drops the line: a log that cannot be written, on a full disk for example, must not stop the server.
- */
+/** Writes to stdout, or drops the line: a log that cannot be written, on a full disk for example, must not stop the server. */
 export function say(line: string): void {
   try {
     writeFileSync(STDOUT, line)

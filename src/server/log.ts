@@ -4,9 +4,9 @@ import { CorruptRecord } from '../percolator/codec/key.js'
 import { logOutput } from './log-output.js'
 
 /**
- * Creates the log: lines of JSON, as pino writes them. It holds nothing that clients send or store (keys, values, tokens, ids of
- * transactions, cursors, idempotency keys), because readers of the log could see it, and act with some of it.
- * @param write takes one line, with its end. Default: to stdout.
+ * Creates the log: lines of JSON, as pino writes them. It contains no data that clients send or store (keys, values, tokens, ids
+ * of transactions, cursors, idempotency keys), because readers of the log could see it, and act with some of it.
+ * @param write writes one line, including its end. Default: to stdout.
  */
 export function createLog(least: LogLevel | 'silent', write: (line: string) => void = logOutput()): Logger {
   const isLevelEnabled = (level: LogLevel): boolean => least !== 'silent' && LOG_LEVELS[level] >= LOG_LEVELS[least]
@@ -24,7 +24,7 @@ export function createLog(least: LogLevel | 'silent', write: (line: string) => v
   }
 }
 
-/** Facts that are no JSON are left out, since a log must not stop the server. */
+/** Facts that JSON cannot express are left out, since a log must not stop the server. */
 function textOf({ level, time, pid, hostname, msg, ...facts }: Record<string, unknown>): string {
   try {
     return JSON.stringify({ level, time, pid, hostname, ...facts, msg })
@@ -46,7 +46,7 @@ interface LoggedError {
   readonly cause?: LoggedError
 }
 
-/** A cause may be its own cause. */
+/** Bounds the causes: a cause may be its own cause. */
 const CAUSES_MAX = 8
 
 /** Leaves out messages and fields that may hold data of clients: V8 and Node quote values in theirs. */

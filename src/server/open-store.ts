@@ -12,21 +12,21 @@ import type { Config } from './config.js'
 
 export interface OpenedStore {
   readonly store: Store
-  /** Those of the configuration, as far as the store allows. */
+  /** The limits of the configuration, as far as the store allows. */
   readonly limits: Limits
   /** Where the data is, for people. */
   readonly place: string
   readonly member?: Member | undefined
   /** Absent: this process has the store to itself. */
   readonly registry?: Registry | undefined
-  /** Writes the result to the log. */
+  /** Logs the result of the start. */
   logStart(): void
-  /** Removes what a start that failed has made. */
+  /** Removes the files of a failed start. */
   undo(): Promise<void>
 }
 
 /**
- * @param url where other servers reach this one, where several share the store.
+ * @param url where other servers reach this one, if several share the store.
  * @throws DataDirectoryError; BigtableSetupError.
  */
 export function openStore(config: Config, url: string, log: Logger): Promise<OpenedStore> {
@@ -49,7 +49,7 @@ async function openDirectory(config: Config, log: Logger): Promise<OpenedStore> 
       },
       onConvert: (from, to) =>
         log.info(`${data} has format ${from} and is converted to ${to}, which older versions of PerKV cannot open`),
-      onEnd: (message) => log.fatal(`${message}; everything is refused from here on`),
+      onEnd: (message) => log.fatal(`${message}; all requests are refused from now on`),
       onClockStep: (message) => log.warn(message),
       onTimestamps: (message) => log.warn(message),
       onWritable: (message, isWritable) => (isWritable ? log.info(message) : log.error(message)),
@@ -76,7 +76,7 @@ function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void
   )
 }
 
-/** Loaded only when it is asked for. */
+/** Loaded only when needed. */
 async function openOnBigtable(config: Config, address: TableAddress, url: string, log: Logger): Promise<OpenedStore> {
   const { openBigtable } = await import('../store/table/bigtable/open-bigtable.js')
   const { limits: asked } = config

@@ -26,29 +26,29 @@ import type { Logger } from '../logger.js'
 import { attributesOf, partsOf, spanName } from './request-spans.js'
 
 export interface OtlpOptions {
-  /** Spans are posted there. */
+  /** URL that spans are posted to. */
   readonly url: string
-  /** Of the server. */
+  /** Version of the server. */
   readonly version: string
   readonly scheme: 'http' | 'https'
   readonly log: Logger
 }
 
-/** Same faults of a collector are logged at most this often. */
+/** The same fault of a collector is logged at most this often. */
 const LOG_MS = 60_000
-/** A server that stops waits so long for the collector to take the last spans. */
+/** At its stop the server waits this long for the collector to take the last spans. */
 const FLUSH_MS_MAX = 1000
-/** Requests to the collector that run at once. There is more than one only when it answers none for 30 seconds. */
+/** Concurrent requests to the collector. More than one runs only when the collector does not answer for 30 seconds. */
 const EXPORTS_MAX = 4
 /** Longer headers are ignored. A `traceparent` of the version in use has 55 characters. */
 const TRACEPARENT_LENGTH_MAX = 256
 const MESSAGE_LENGTH_MAX = 200
 
 /**
- * Sends a span per request to a collector, by OpenTelemetry's SDK: it samples, batches, holds at most `OTEL_BSP_MAX_QUEUE_SIZE` spans
- * and drops others, and reads the rest of `OTEL_*` from the environment of the process.
+ * Sends a span per request to a collector, by OpenTelemetry's SDK: it samples, batches, holds at most `OTEL_BSP_MAX_QUEUE_SIZE`
+ * spans and drops others, and reads the rest of `OTEL_*` from the environment of the process.
  *
- * Spans are made when their request has ended. PerKV calls no other service, so no span has to be there before.
+ * Spans are made when their request has ended. PerKV calls no other service, so no span has to exist earlier.
  */
 export class OtlpTraces implements RequestTraces {
   readonly #provider: BasicTracerProvider
@@ -80,7 +80,7 @@ export class OtlpTraces implements RequestTraces {
     span.end(endedMs + toEpochMs)
   }
 
-  /** Sends what is left, for at most `FLUSH_MS_MAX`. */
+  /** Sends the remaining spans, for at most `FLUSH_MS_MAX`. */
   async close(): Promise<void> {
     await Promise.race([this.#provider.shutdown().catch(() => {}), sleep(FLUSH_MS_MAX)])
   }
@@ -88,20 +88,20 @@ export class OtlpTraces implements RequestTraces {
 
 const propagator = new W3CTraceContextPropagator()
 
-/** `tracestate` is left out: clients may write anything into it, and spans hold no text of theirs. */
+/** `tracestate` is left out: clients may write anything into it, and spans contain no text of clients. */
 const HEADERS: TextMapGetter<TracedRequest> = {
   keys: () => propagator.fields(),
   get: (request, name) => (name === 'traceparent' ? request.traceparent : undefined),
 }
 
-/** A header that is malformed means none. */
+/** A malformed header counts as none. */
 function parentOf(request: TracedRequest): Context {
   const { traceparent } = request
   if (traceparent === undefined || traceparent.length > TRACEPARENT_LENGTH_MAX) return ROOT_CONTEXT
   return propagator.extract(ROOT_CONTEXT, request, HEADERS)
 }
 
-/** Logs the spans that an exporter could not send, in place of the SDK. */
+/** Logs the spans that an exporter could not send, instead of the SDK. */
 function reporting(exporter: SpanExporter, log: Logger): SpanExporter {
   const warn = rarely((message) => log.warn(message))
   return {
@@ -116,7 +116,7 @@ function reporting(exporter: SpanExporter, log: Logger): SpanExporter {
   }
 }
 
-/** The SDK's own messages: variables that it cannot use, and spans that it has dropped. */
+/** Logs the SDK's own messages: variables that it cannot use, and spans that it has dropped. */
 function logDiagnostics(log: Logger): void {
   const warn = rarely((message) => log.warn(`OpenTelemetry: ${message}`))
   const ignore: DiagLogFunction = () => {}

@@ -16,7 +16,6 @@ export function reachableName(address: string, certificate: Buffer | undefined):
   return names.find((name) => isNameOf(x509, name)) ?? dnsNames(x509)[0] ?? first
 }
 
-/** Clients trust a self-signed certificate only when they are told to. */
 export function isSelfSigned(certificate: Buffer): boolean {
   const x509 = new X509Certificate(certificate)
   return x509.checkIssued(x509)

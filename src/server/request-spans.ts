@@ -19,7 +19,7 @@ const STAGE_NAMES: Readonly<Record<Stage, string>> = {
   writeMs: 'write',
 }
 
-/** By RFC 9110 and RFC 5789. Others could be anything. */
+/** Methods of RFC 9110 and RFC 5789. Other names are not shown, because they could be anything. */
 const METHODS: ReadonlySet<string> = new Set('CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE'.split(' '))
 
 export function spanName({ method, route }: TracedRequest): string {
@@ -28,8 +28,8 @@ export function spanName({ method, route }: TracedRequest): string {
 }
 
 /**
- * By OpenTelemetry's conventions for HTTP servers. They hold nothing that clients send, so `url.path` is there only where it is the
- * route: elsewhere it would hold keys or ids of transactions. Attributes without a value are left out of the span.
+ * Attributes by OpenTelemetry's conventions for HTTP servers. They contain no data of clients, so `url.path` is set only where
+ * it is the route: elsewhere it would hold keys or ids of transactions. Attributes without a value are left out of the span.
  * @see https://opentelemetry.io/docs/specs/semconv/http/http-spans/
  */
 export function attributesOf(
@@ -51,7 +51,7 @@ export function attributesOf(
   }
 }
 
-/** The times in which a request has waited or worked. Those of what it runs at once overlap. */
+/** The intervals in which a request has waited or worked. Concurrent intervals overlap. */
 export function partsOf({ arrivedMs, startedMs, receivedMs, stages }: TracedRequest): Part[] {
   const parts: Part[] = []
   if (startedMs > arrivedMs) parts.push({ name: 'queue', beganMs: arrivedMs, endedMs: startedMs })

@@ -11,12 +11,10 @@ export interface TlsPaths {
 
 const OTHERS_MAY_READ = 0o004
 
-/** @throws UnusableFile */
 export function readTokens(path: string, log: Logger): Tokens {
   return usable(path, () => parseTokens(readSecret(path, log).toString('utf8')))
 }
 
-/** @throws UnusableFile */
 export function readTls({ cert, key }: TlsPaths, log: Logger): TlsFiles {
   const files = { cert: usable(cert, () => readFileSync(cert)), key: usable(key, () => readSecret(key, log)) }
   return usable(`${cert} with ${key}`, () => requireUsable(files))

@@ -20,9 +20,9 @@ export interface RunningServer {
   readonly url: string
   /** Where the data is, for people. */
   readonly place: string
-  /** Path of the certificate, when it is self-signed: clients have to be told to trust it. */
+  /** Path of the certificate, when it is self-signed: clients must be told to trust it. */
   readonly caFile: string | undefined
-  /** Writes the result of the start to the log. */
+  /** Logs the result of the start. */
   logStart(): void
   /** Reads tokens and certificates again. Keeps the old ones when the new ones cannot be used. */
   reload(): void
@@ -83,7 +83,7 @@ export async function startServer(config: Config, version: string, log: Logger):
   }
 }
 
-/** What waits for other servers does so on timers that keep no process running, and nothing else does yet. */
+/** Keeps the process running while it waits for other servers: their timers do not, and nothing else does yet. */
 async function awake<T>(opening: Promise<T>): Promise<T> {
   const keeping = setInterval(() => {}, 60_000)
   try {

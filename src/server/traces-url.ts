@@ -1,14 +1,14 @@
 import { type Given, UsageError } from './flags.js'
 
-/** Where collectors take traces, below their endpoint. */
+/** Path for traces below a collector's endpoint. */
 const TRACES_PATH = 'v1/traces'
-/** Of a collector on this machine, as the specification has it. */
+/** A collector on this machine, as the specification has it. */
 const ENDPOINT_DEFAULT = 'http://localhost:4318'
 
 /**
- * The URL that spans are posted to: by the flag, or by the variables that programs with OpenTelemetry have in common. These may be set
- * for every program of a machine, so `OTEL_SDK_DISABLED` and `OTEL_TRACES_EXPORTER` without `otlp` switch traces off, but not those
- * that the flag asks for.
+ * The URL that spans are posted to: from the flag, or from the standard variables of OpenTelemetry. These may be set for every
+ * program of a machine, so `OTEL_SDK_DISABLED` and `OTEL_TRACES_EXPORTER` without `otlp` switch off traces that variables ask
+ * for, but not those that the flag asks for.
  * @returns undefined when nothing asks for traces.
  * @throws UsageError when it is no http or https URL.
  * @see https://opentelemetry.io/docs/specs/otel/protocol/exporter/

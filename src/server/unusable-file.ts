@@ -1,4 +1,4 @@
-/** A file of the operator cannot be used. The message is one line, with nothing of the file's content. */
+/** The message is one line, without content of the file. */
 export class UnusableFile extends Error {
   override readonly name = 'UnusableFile'
 }

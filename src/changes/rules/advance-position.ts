@@ -11,7 +11,7 @@ export interface PositionRequest {
 }
 
 export type PositionOutcome =
-  /** The transaction has committed before. */
+  /** The transaction has committed already. */
   | { readonly kind: 'repeat'; readonly commitTs: Timestamp }
   | { readonly kind: 'advanced'; readonly consumer: Consumer }
   | { readonly kind: 'refused'; readonly error: KvError<'write_conflict'> }
@@ -20,9 +20,9 @@ export type PositionOutcome =
  * Decides whether a transaction that has applied the changes in `(from, ts]` may commit. Of two instances that apply the same
  * changes at most one may.
  *
- * `from` is right from `ackedTs` up to `position`: the range has no change in between, so a client that began at one of them has
+ * `from` is valid from `ackedTs` up to `position`: the range has no change in between, so a client that began at one of them has
  * applied the same changes as one that began at another. After a commit `ackedTs` is at or above each change that it applied, so
- * whoever has applied one of them too began below it, and is refused.
+ * another client that has applied one of them began below it, and is refused.
  * @returns Errors: `write_conflict` (`acknowledged`). The same transaction would be refused again, so it is not retryable.
  */
 export function advancePosition(

@@ -5,11 +5,10 @@ import type { Change, RangeChange } from '../../percolator/change.js'
 interface Part {
   readonly range: KeyRange
   readonly from: string
-  /** undefined: open. */
+  /** undefined: unbounded. */
   readonly to: string | undefined
 }
 
-/** The changes in a union of ranges. A look costs the logarithm of their number. */
 export class ChangeFilter {
   /** Ascending, neither overlapping nor touching. undefined: every key. */
   readonly #parts: readonly Part[] | undefined
@@ -25,7 +24,7 @@ export class ChangeFilter {
       }))
   }
 
-  /** Whether the change is in the ranges; a delete_range: whether it touches them. */
+  /** Whether the change is in the ranges; a delete_range: whether it overlaps them. */
   has(change: Change): boolean {
     if (this.#parts === undefined) return true
     if (change.type !== 'delete_range') return this.hasKey(change.key)
@@ -69,7 +68,6 @@ export class ChangeFilter {
   }
 }
 
-/** Whether the range has any key. */
 function isSome({ start, end }: KeyRange): boolean {
   return end === undefined || (start === undefined ? '' : keyText(start)) < keyText(end)
 }

@@ -11,11 +11,10 @@ export interface Selection {
   readonly end?: Uint8Array | undefined
 }
 
-/** Where a feed begins. */
 interface FeedOrigin {
   /** Exclusive. Default: now; with `consumer` its position. */
   readonly sinceTs?: Timestamp | undefined
-  /** Name of a consumer, whose range takes the place of the selection. */
+  /** Name of a consumer, whose range replaces the selection. */
   readonly consumer?: string | undefined
 }
 
@@ -27,19 +26,19 @@ export interface FeedOptions extends Selection, FeedOrigin {
 }
 
 export interface StreamRequest extends FeedOptions {
-  /** First the pairs as of some R, then the changes above R. Not with `sinceTs`, unless in `snapshotAfter`. */
+  /** Delivers the pairs as of some timestamp R first, then the changes above R. Not with `sinceTs`, unless in `snapshotAfter`. */
   readonly snapshot?: boolean | undefined
-  /** Goes on within a snapshot: after this key of the snapshot at `ts`. */
+  /** Resumes within a snapshot: after this key of the snapshot at `ts`. */
   readonly snapshotAfter?: { readonly ts: Timestamp; readonly key: Uint8Array } | undefined
-  /** A `resolved` at least so often. Default 5000. */
+  /** Longest interval between two `resolved` events. Default 5000. */
   readonly heartbeatMs?: number | undefined
-  /** Ends the stream so long after it has caught up. Absent: it goes on. */
+  /** Ends the stream this long after it has caught up. Absent: it has no end. */
   readonly waitMs?: number | undefined
   readonly signal?: LateSignal | undefined
 }
 
 export interface PageRequest extends FeedOptions {
-  /** Transactions. Those of one commit_ts are never cut. Default 100. */
+  /** In transactions. Those of one commit_ts are never split. Default 100. */
   readonly limit?: number | undefined
   /** How long to wait for the first transaction. Default 0. */
   readonly waitMs?: number | undefined
@@ -52,9 +51,9 @@ export interface FeedChange {
   readonly value?: Uint8Array | undefined
   /** With `oldValues`: null when there was none. */
   readonly old?: Version | null | undefined
-  /** Of `expire`, and of puts that have one and come with their values. */
+  /** On `expire`, and on puts with an expiry that come with their values. */
   readonly expireTs?: Timestamp | undefined
-  /** Of `delete_range`. */
+  /** On `delete_range`. */
   readonly end?: Uint8Array | undefined
 }
 
@@ -75,12 +74,12 @@ export type FeedEvent =
   | {
       readonly type: 'resolved'
       readonly resolvedTs: Timestamp
-      /** In process only: it is below the begin of the stream, which cannot go on from it. */
+      /** In process only: the timestamp is below the begin of the stream, which cannot be resumed from it. */
       readonly isBeforeBegin?: true
     }
   | {
       readonly type: 'pair'
-      /** Of the snapshot. */
+      /** Timestamp of the snapshot. */
       readonly ts: Timestamp
       readonly key: Uint8Array
       readonly value?: Uint8Array | undefined
@@ -92,24 +91,23 @@ export type FeedEvent =
 export interface FeedPage {
   readonly txns: readonly FeedTxn[]
   readonly resolvedTs: Timestamp
-  /** The `sinceTs` of the next page. */
+  /** `sinceTs` of the next page. */
   readonly nextTs: Timestamp
   /**
-   * Given for transactions of one commit_ts that are longer than memory allows: the rest of them, or their further parts, to be read to its
-   * end or given up. It returns the timestamps that are valid then.
+   * Present when transactions of one commit_ts are longer than memory allows: the remaining transactions or parts. The caller
+   * must read it to its end or return it. Its return value has the timestamps that are valid then.
    */
   readonly rest?: AsyncGenerator<FeedTxn, Pick<FeedPage, 'resolvedTs' | 'nextTs'>> | undefined
 }
 
-/** The present version of a key. */
 export type KeyState =
   | ({ readonly found: true } & Version)
-  /** `commitTs` is that of the deletion, or when it expired; 0 when none is known. */
+  /** `commitTs` is that of the deletion, or of the expiry; 0 when none is known. */
   | { readonly found: false; readonly commitTs: Timestamp }
 
 export interface WatchRequest {
   readonly key: Uint8Array
-  /** The state that the caller has seen: it is not told again. */
+  /** A state at this timestamp is known to the caller and not delivered. */
   readonly seenTs?: Timestamp | undefined
   readonly signal?: LateSignal | undefined
 }
@@ -117,11 +115,12 @@ export interface WatchRequest {
 /** The feed, in process or over HTTP. Failures are thrown as `KvError`; `ts_below_safe_point` when changes were collected. */
 export interface ChangesApi {
   /**
-   * Batches of events, in order; what is ready comes at once. It ends when the signal aborts, and after `waitMs`. An early `return` frees what it holds.
+   * Yields batches of events, in order, as soon as they are ready. It ends when the signal aborts, and after `waitMs`. An early
+   * `return` frees its resources.
    */
   stream(request: StreamRequest): AsyncGenerator<readonly FeedEvent[], void>
   page(request: PageRequest): Promise<FeedPage>
-  /** The present state, then the latest whenever it is another. */
+  /** Yields the present state, then the latest one whenever it has changed. */
   watch(request: WatchRequest): AsyncGenerator<KeyState, void>
   readonly consumers: ConsumersApi
 }
@@ -137,7 +136,7 @@ export interface ConsumersApi {
   /** In order of names. */
   list(): Promise<readonly ConsumerState[]>
   remove(name: string): Promise<void>
-  /** Everything at or below `ts` is done. The position never falls. */
+  /** Acknowledges everything at or below `ts`. The position never falls. */
   ack(name: string, ts: Timestamp): Promise<ConsumerState>
   /** @param sinceTs default: now. */
   reset(name: string, sinceTs?: Timestamp): Promise<ConsumerState>
@@ -147,7 +146,7 @@ export interface ConsumerRegistration {
   readonly range: GivenRange
   /** Default: now. */
   readonly sinceTs?: Timestamp | undefined
-  /** For how long the position holds collection back. Default: a day. */
+  /** Longest time for which the position holds collection back. Default: a day. */
   readonly holdMs?: number | undefined
 }
 

@@ -1,10 +1,9 @@
 import type { Timestamp } from '../../timestamp.js'
 
-/** Up to where a feed has been read. */
 export interface FeedPosition {
-  /** Everything at or below it; with `snapshotKey` the timestamp of the snapshot. */
+  /** Everything at or below it was read; with `snapshotKey` it is the timestamp of the snapshot. */
   readonly ts: Timestamp
-  /** Of the snapshot, everything up to this key. */
+  /** The snapshot was read up to this key. */
   readonly snapshotKey?: Uint8Array | undefined
 }
 
@@ -13,14 +12,13 @@ export function feedPositionText({ ts, snapshotKey }: FeedPosition): string {
   return snapshotKey === undefined ? String(ts) : `s.${ts}.${toBase64Url(snapshotKey)}`
 }
 
-/** @returns undefined for text that is no position. */
 export function parseFeedPosition(text: string): FeedPosition | undefined {
   const [, digits, key] = /^(?:s\.)?(\d{1,16})(?:\.([\w-]+))?$/.exec(text) ?? []
   const ts = Number(digits)
   if (digits === undefined || !Number.isSafeInteger(ts)) return undefined
   if (text.startsWith('s.') !== (key !== undefined)) return undefined
   if (key === undefined) return { ts }
-  if (ts === 0) return undefined // No snapshot is at the beginning of the feed.
+  if (ts === 0) return undefined // A snapshot never has the timestamp 0.
   const snapshotKey = fromBase64Url(key)
   return snapshotKey && { ts, snapshotKey }
 }

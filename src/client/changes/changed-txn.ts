@@ -4,22 +4,22 @@ import { type As, type Read, readKey, readValue } from '../bytes.js'
 import { type Versioned, versioned } from '../snapshot.js'
 
 /**
- * A committed transaction: its changes of the keys that were asked for, or a part of them. A snapshot comes as transactions too, whose
- * changes put the pairs that exist.
+ * A committed transaction with its changes of the selected keys, or a part of it. A snapshot is delivered as transactions too,
+ * whose changes put the existing pairs.
  */
 export interface ChangedTxn<A extends As = 'text', K extends boolean = false, O extends boolean = false> {
-  /** The changes are pairs of the snapshot at `commitTs`. */
+  /** Whether the changes are pairs of the snapshot at `commitTs`. */
   readonly isSnapshot: boolean
   readonly commitTs: Timestamp
-  /** Of a snapshot: `commitTs`. */
+  /** For a snapshot the same as `commitTs`. */
   readonly startTs: Timestamp
   /** In the order of the keys. */
   readonly changes: readonly ChangedKey<A, K, O>[]
-  /** 0, 1, ...: long transactions and snapshots come in parts. */
+  /** 0, 1, ...: long transactions and snapshots are delivered in parts. */
   readonly part: number
   /** Whether this is the last part. That of a snapshot may have no changes. */
   readonly isLast: boolean
-  /** Everything up to here has been given. As `position` of another loop it continues here. */
+  /** Marks everything up to here as delivered. Pass it as `position` to continue here in another loop. */
   readonly position: string
 }
 
@@ -33,7 +33,7 @@ export interface PutKey<A extends As, K extends boolean, O extends boolean> {
   readonly key: Read<A>
   readonly value: K extends false ? Read<A> : K extends true ? undefined : Read<A> | undefined
   readonly commitTs: Timestamp
-  /** When it expires, if it does. Not where only keys were asked for. */
+  /** When the version expires; undefined: it does not, or `keysOnly` was set. */
   readonly expireTs: Timestamp | undefined
   readonly old: Old<A, O>
 }
@@ -45,7 +45,10 @@ export interface DeletedKey<A extends As, O extends boolean> {
   readonly old: Old<A, O>
 }
 
-/** All keys from `start` up to but not including `end` were removed, with their history. Bounds need not be text. */
+/**
+ * All keys from `start` up to but not including `end` were removed, with their history. The bounds may be bytes that are not
+ * text.
+ */
 export interface DeletedRange {
   readonly op: 'delete_range'
   readonly start: Uint8Array
@@ -53,10 +56,9 @@ export interface DeletedRange {
   readonly commitTs: Timestamp
 }
 
-/** The version before; null when there was none. undefined unless it was asked for. */
+/** The version before the change; null when there was none. undefined unless `oldValues` was set. */
 type Old<A extends As, O extends boolean> = O extends false ? undefined : Versioned<A> | null
 
-/** @throws TypeError when text is wanted and a key or a value is not UTF-8. */
 export function changedKeyOf<A extends As, K extends boolean, O extends boolean>(
   { key, op, value, old, expireTs, end }: FeedChange,
   commitTs: Timestamp,

@@ -17,30 +17,36 @@ export interface SelectionOptions {
 
 export interface ChangesOptions<A extends As = As, K extends boolean = boolean, O extends boolean = boolean>
   extends SelectionOptions {
-  /** Exclusive: everything that was committed after it; 0: since the beginning. Default: the time of the call. */
+  /** Exclusive: delivers everything committed after it; 0: since the beginning. Default: the time of the call. */
   readonly sinceTs?: Timestamp | undefined
-  /** Goes on after the `position` of a transaction of an earlier loop. */
+  /** Continues after the `position` of a transaction of an earlier loop. */
   readonly position?: string | undefined
-  /** First the pairs of a snapshot, then all that is committed after it. With `position` where that is in a snapshot. */
+  /**
+   * Delivers the pairs of a snapshot first, then everything committed after it. Together with a `position` inside a snapshot,
+   * continues that snapshot.
+   */
   readonly snapshot?: boolean | undefined
-  /** Goes on from the position of this consumer, whose range takes the place of the selection. */
+  /** Continues from the position of this consumer, whose range replaces the selection. */
   readonly consumer?: string | undefined
-  /** Leaves values out. They are not sent either. */
+  /** Leaves values out. The server does not send them. */
   readonly keysOnly?: K | undefined
-  /** Adds to each change the version before it. */
+  /** Adds the version before it to each change. */
   readonly oldValues?: O | undefined
   /** The type in which keys and values are returned. Default `text`. */
   readonly as?: A | undefined
   /** Ends the loop. */
   readonly signal?: AbortSignal | undefined
-  /** `onResolved` is called at least so often. A server that is silent for three times as long counts as dead. Default 5000. */
+  /**
+   * `onResolved` is called at least this often, in milliseconds. A server that is silent for three times as long counts as dead.
+   * Default 5000.
+   */
   readonly heartbeatMs?: number | undefined
   /**
-   * Called when the loop has been given everything at or below `resolvedTs`, also where nothing has changed. It is waited for. What it
-   * throws ends the loop.
+   * Called when the loop has received everything at or below `resolvedTs`, also when nothing has changed. The loop awaits it. An
+   * error that it throws ends the loop.
    */
   readonly onResolved?: ((resolvedTs: Timestamp) => unknown) | undefined
-  /** Told of a server that cannot be reached, before the loop connects again. What it throws ends the loop. */
+  /** Called when a server cannot be reached, before the loop connects again. An error that it throws ends the loop. */
   readonly onError?: ((error: unknown) => void) | undefined
 }
 
@@ -72,7 +78,6 @@ const KINDS: Kinds<ChangesOptions> = {
 
 export const changesOptions = optionsOf<ChangesOptions>('changes', KINDS)
 
-/** @throws TypeError for more than one kind of selection. */
 export function selectionOf({ prefix, prefixes = [], keys = [], start, end }: SelectionOptions): Selection {
   const all = prefix === undefined ? prefixes : [prefix, ...prefixes]
   if (all.length === 0 && keys.length === 0) return keyRangeOf({ start, end })
@@ -84,7 +89,6 @@ export function selectionOf({ prefix, prefixes = [], keys = [], start, end }: Se
   return given.some(({ length }) => length === 0) ? {} : { prefixes: given, keys: toKeys(keys) }
 }
 
-/** @throws TypeError for more than one origin. */
 export function originOf(options: ChangesOptions): FeedPosition | 'snapshot' | 'consumer' | 'now' {
   const { sinceTs, position, snapshot, consumer, prefix, prefixes, keys, start, end } = options
   if (sinceTs !== undefined && position !== undefined) throw new TypeError('give sinceTs or position, not both')

@@ -10,7 +10,6 @@ import { reconnecting } from './reconnecting.js'
 
 export type ChangesHome = Pick<DbHome, 'changes' | 'during' | 'isAway' | 'readTs'>
 
-/** The loop of `db.changes`. @param signal ends it. @param timeoutMs of its beginning. */
 export async function* changesOf<A extends As, K extends boolean, O extends boolean>(
   home: ChangesHome,
   options: ChangesOptions<A, K, O>,
@@ -19,7 +18,7 @@ export async function* changesOf<A extends As, K extends boolean, O extends bool
 ): AsyncGenerator<ChangedTxn<A, K, O>, void, undefined> {
   const { as = 'text' as A, consumer, keysOnly, oldValues, heartbeatMs, onResolved, onError } = options
   const origin = originOf(options)
-  // With a timestamp, because "now" would be later after a connection that broke before anything came.
+  // Asked for at once, because "now" would be later after a connection that broke before its first event.
   const now = origin === 'now' ? await positionNow(home, signal, timeoutMs) : undefined
   if (signal.aborted) return
   const cursor = new FeedCursor(typeof origin === 'object' ? origin : now, origin === 'snapshot')
@@ -33,7 +32,7 @@ export async function* changesOf<A extends As, K extends boolean, O extends bool
     }
 }
 
-/** @returns undefined when the signal ended it. */
+/** @returns undefined when the signal has ended the loop. */
 async function positionNow(
   home: ChangesHome,
   signal: AbortSignal,

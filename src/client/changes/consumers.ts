@@ -8,7 +8,6 @@ import type { NamedCall } from '../named-calls.js'
 import { type Kinds, optionsOf, SINCE_TS, wholeUpTo } from '../options.js'
 import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 
-/** A consumer, and how far it has come. */
 export interface ConsumerState<A extends As = 'text'> extends Omit<ApiState, 'range'>, ReadRange<A> {}
 
 interface AsOptions<A extends As> extends TimeoutOptions {
@@ -17,9 +16,9 @@ interface AsOptions<A extends As> extends TimeoutOptions {
 }
 
 export interface ConsumerOptions<A extends As = As> extends AsOptions<A> {
-  /** Where it begins, exclusive. Default: now. An existing consumer stays where it is. */
+  /** Exclusive position of a new consumer. Default: now. An existing consumer keeps its position. */
   readonly sinceTs?: Timestamp | undefined
-  /** For how long its position keeps old versions from being collected. Default: a day. */
+  /** Longest time for which its position keeps old versions from being collected, in milliseconds. Default: a day. */
   readonly holdMs?: number | undefined
 }
 
@@ -50,7 +49,10 @@ export class Consumers {
     this.#call = call
   }
 
-  /** Registers a consumer of a range, or gives an existing one a new `holdMs`. @throws KvError `already_exists` for another range. */
+  /**
+   * Registers a consumer of a range, or gives an existing one a new `holdMs`. @throws KvError `already_exists` for another
+   * range.
+   */
   async put<A extends As = 'text'>(
     name: string,
     range: RangeOptions = {},
@@ -68,7 +70,7 @@ export class Consumers {
     return shown(await this.#call((api) => api.get(name), { timeoutMs, isRead: true }), as)
   }
 
-  /** In order of their names. */
+  /** In order of names. */
   async list<A extends As = 'text'>(options: AsOptions<A> = {}): Promise<ConsumerState<A>[]> {
     const { as = 'text' as A, timeoutMs } = callOptions(options)
     return (await this.#call((api) => api.list(), { timeoutMs, isRead: true })).map((state) => shown(state, as))
@@ -80,14 +82,14 @@ export class Consumers {
     await this.#call((api) => api.remove(name), { timeoutMs })
   }
 
-  /** Everything at or below `ts` is done. The position never falls. A transaction acknowledges by its option `positions`. */
+  /** Acknowledges everything at or below `ts`. The position never falls. A transaction acknowledges by its option `positions`. */
   async ack<A extends As = 'text'>(name: string, ts: Timestamp, options: AsOptions<A> = {}): Promise<ConsumerState<A>> {
     const { as = 'text' as A, timeoutMs } = callOptions(options)
     requireName('consumer', name)
     return shown(await this.#call((api) => api.ack(name, ts), { timeoutMs }), as)
   }
 
-  /** Sets the position anew, after the consumer was lost (`isLost`) or to see changes again. */
+  /** Sets the position again, after the consumer was lost (`isLost`) or to receive changes again. */
   async reset<A extends As = 'text'>(name: string, options: ResetOptions<A> = {}): Promise<ConsumerState<A>> {
     const { as = 'text' as A, sinceTs, timeoutMs } = resetOptions(options)
     requireName('consumer', name)

@@ -8,7 +8,6 @@ interface GivenChange extends FeedChange {
   readonly commitTs: Timestamp
 }
 
-/** A transaction or a part of it, as `ChangedTxn`, whose bytes are not decoded yet. */
 export interface GivenTxn {
   readonly isSnapshot: boolean
   readonly commitTs: Timestamp
@@ -19,33 +18,32 @@ export interface GivenTxn {
   readonly position: string
 }
 
-/** What a loop is given next. */
 export type Given = { readonly txn: GivenTxn } | { readonly resolvedTs: Timestamp }
 
 type HeldTxn = Omit<GivenTxn, 'position'>
 type Pair = Extract<FeedEvent, { type: 'pair' }>
 
 /**
- * Up to where one loop has been given a feed that comes over several connections, one after the other. Each connection begins at or
- * below the end of the one before; what has been given is passed over.
+ * The position of one loop in a feed that comes over several connections, one after the other. Each connection begins at or
+ * below the end of the one before; what was delivered already is skipped.
  *
- * The last transaction of a batch is held until the next event, because another of the same commit_ts may follow, or not. Only
- * then is it known whether the feed can go on after that timestamp. A burst ends with a `resolved`, so it is not held for long.
+ * The last transaction of a batch is held until the next event, because another of the same commit_ts may follow. Only then is
+ * it known whether the feed can continue after that timestamp. A burst ends with a `resolved`, so it is not held for long.
  */
 export class FeedCursor {
   /** Where the next connection begins; undefined: at the position of the consumer. */
   #position: FeedPosition | undefined
-  /** Until the snapshot has ended. */
+  /** True until the snapshot has ended. */
   #isSnapshot: boolean
   #snapshotParts: number
-  /** The newest transaction that was given, or a part of it. */
+  /** The newest delivered transaction, or a part of it. */
   #last: HeldTxn | undefined
   #held: HeldTxn | undefined
-  /** Of the connections before this one: up to here its transactions are passed over. */
+  /** From earlier connections: transactions up to here are skipped. */
   #seen: HeldTxn | undefined
 
   /**
-   * @param position undefined: the snapshot's begin, or the position of the consumer.
+   * @param position undefined: the begin of the snapshot, or the position of the consumer.
    * @param isSnapshot whether to begin with a snapshot, unless the position is that of a transaction.
    */
   constructor(position: FeedPosition | undefined, isSnapshot: boolean) {
@@ -54,7 +52,7 @@ export class FeedCursor {
     this.#snapshotParts = position?.snapshotKey === undefined ? 0 : 1
   }
 
-  /** For the request of the next connection, on which `take` is called from now on. */
+  /** Returns the begin of the next connection, whose events `take` gets from now on. */
   reopen(): Pick<StreamRequest, 'sinceTs' | 'snapshot' | 'snapshotAfter'> {
     this.#held = undefined
     const { ts, snapshotKey: key } = this.#position ?? {}
@@ -63,7 +61,7 @@ export class FeedCursor {
     return key === undefined ? { sinceTs: ts } : { snapshotAfter: { ts, key } }
   }
 
-  /** Everything that it returns counts as given. */
+  /** Returns the items that are new. They count as delivered. */
   take(events: readonly FeedEvent[]): Given[] {
     const given: Given[] = []
     let pairs: Pair[] = []
@@ -105,7 +103,7 @@ export class FeedCursor {
     return given
   }
 
-  /** The rest of a transaction of which a part may have been given. @returns undefined when there is none. */
+  /** The rest of a transaction that may have been delivered in part. @returns undefined when nothing is left. */
   #unseen({ commitTs, startTs, changes, part, isLast = part === undefined }: TxnEvent): HeldTxn | undefined {
     const seen = this.#seen
     const order = seen === undefined ? 1 : commitTs - seen.commitTs || startTs - seen.startTs

@@ -6,15 +6,15 @@ import type { DbHome } from '../db-home.js'
 const PAUSE_MS_FIRST = 100
 const PAUSE_MS_MAX = 5000
 
-/** A connection that ends so soon after it was answered, with nothing in it, was cut. */
+/** A stream that ends within this time, without an item, was cut. */
 const CUT_MS_MAX = 1000
 
-/** For `onError`: the server answers, but each stream ends at once. */
+/** Reported to `onError`: the server answers, but each stream ends at once. */
 export class StreamCut extends Error {
   override readonly name = 'StreamCut'
   readonly code = 'stream_cut'
 
-  /** @param times streams in a row. */
+  /** @param times number of such streams in a row. */
   constructor(readonly times: number) {
     super(`the stream was cut before anything arrived${times === 1 ? '' : `, ${times} times`}`)
   }
@@ -26,9 +26,9 @@ export interface ReconnectOptions {
 }
 
 /**
- * The items of a stream that is opened again whenever it ends, until the signal is aborted. A database that is away is waited for,
- * unless it was never reached.
- * @param open makes a stream that goes on behind the last item. @throws the errors that another try does not mend.
+ * Yields the items of a stream that is opened again whenever it ends, until the signal is aborted. Waits for a database that is
+ * away, unless it was never reached.
+ * @param open opens a stream that continues after the last item. @throws errors that another attempt does not mend.
  */
 export async function* reconnecting<T>(
   { during, isAway }: Pick<DbHome, 'during' | 'isAway'>,
@@ -58,7 +58,7 @@ export async function* reconnecting<T>(
       if (cuts > 0) onError?.(new StreamCut(cuts))
     } catch (error) {
       if (signal.aborted) return
-      // A server that has not begun to answer in time hangs, and may go on.
+      // A server that does not answer in time hangs, and may recover.
       if (!wasReached || !(isAway(error) || isKvError(error, 'deadline_exceeded'))) throw error
       onError?.(error)
     } finally {

@@ -1,21 +1,20 @@
 import type { Timestamp } from '../../timestamp.js'
 
-/** A feed that has stood still for so long is held back by locks, and `feed.held_back_by` of the status names them. */
+/** After this time without progress, locks hold the feed back; `feed.held_back_by` of the status names them. */
 export const STANDS_MS = 2000
-/** `heartbeatMs` for loops that have to notice it. */
+/** `heartbeatMs` for loops that must notice it. */
 export const NOTICING_HEARTBEAT_MS = 1000
 
-/** For how long a loop of `changes` has come no further. */
 export class StandStill {
   #resolvedTs: Timestamp = -1
   #sinceMs = performance.now()
 
-  /** Told of each transaction. */
+  /** Call for each transaction. */
   moved(): void {
     this.#sinceMs = performance.now()
   }
 
-  /** Told of each `resolvedTs`, also of one that it knows. @returns milliseconds. */
+  /** Call for each `resolvedTs`. @returns milliseconds since it last rose. */
   at(resolvedTs: Timestamp): number {
     if (resolvedTs !== this.#resolvedTs) this.moved()
     this.#resolvedTs = resolvedTs

@@ -7,21 +7,23 @@ import type { ChangesHome } from './changes.js'
 import { reconnecting } from './reconnecting.js'
 
 export interface WatchOptions<A extends As = As> {
-  /** The `commitTs` of the state that the caller knows: it is not given again. */
+  /** A state with this `commitTs` is known to the caller and not delivered. */
   readonly seenTs?: Timestamp | undefined
   /** The type in which values are returned. Default `text`. */
   readonly as?: A | undefined
   /** Ends the loop. */
   readonly signal?: AbortSignal | undefined
-  /** Told of a server that cannot be reached, or cuts each stream (`StreamCut`), before the loop connects again. What it throws ends the loop. */
+  /**
+   * Called when a server cannot be reached, or cuts each stream (`StreamCut`), before the loop connects again. An error that it
+   * throws ends the loop.
+   */
   readonly onError?: ((error: unknown) => void) | undefined
 }
 
-/** The state of a key. */
 export interface Watched<A extends As = 'text'> extends Expiring {
   /** undefined when the key is absent. */
   readonly value: Read<A> | undefined
-  /** Of the value or, where the key is absent, of its deletion or expiry; 0 when none is known. */
+  /** commit_ts of the value or, when the key is absent, of its deletion or expiry; 0 when none is known. */
   readonly commitTs: Timestamp
 }
 
@@ -32,7 +34,6 @@ export const watchOptions = optionsOf<WatchOptions>('watch', {
   onError: kind('a function', (value) => typeof value === 'function'),
 } satisfies Kinds<WatchOptions>)
 
-/** The loop of `db.watch`. @param signal ends it. */
 export async function* watchOf<A extends As>(
   home: ChangesHome,
   key: Uint8Array,
@@ -42,7 +43,7 @@ export async function* watchOf<A extends As>(
   let seen: KeyState | undefined
   const open = () => home.changes.watch({ key, seenTs: seen?.commitTs ?? seenTs, signal })
   for await (const state of reconnecting(home, open, { signal, onError })) {
-    if (seen === undefined ? state.commitTs === seenTs : isSame(state, seen)) continue // A new connection shows it again.
+    if (seen === undefined ? state.commitTs === seenTs : isSame(state, seen)) continue // A new connection delivers it again.
     seen = state
     const { commitTs } = state
     if (state.found) yield { value: readValue(state.value, as, key), commitTs, ...expiringOf(state.expireTs) }

@@ -1,6 +1,6 @@
 /**
- * Whether an answer has the fields that the client goes on with, of their types. Any other server answers 200 too, and what it sends
- * must not fail deep inside the client. Further fields, of newer servers, are passed over.
+ * Checks that an answer has the fields that the client uses, with their types. A server that is not PerKV answers 200 too, and
+ * its answer must not fail deep inside the client. Unknown fields, of newer servers, are ignored.
  */
 export type Shape = (value: unknown) => boolean
 
@@ -13,7 +13,6 @@ export function listOf(item: Shape): Shape {
   return (value) => Array.isArray(value) && value.every((each) => item(each))
 }
 
-/** For fields that may be absent. */
 export function optional(shape: Shape): Shape {
   return (value) => value === undefined || shape(value)
 }
@@ -28,5 +27,4 @@ export function record(fields: Readonly<Record<string, Shape>>): Shape {
     typeof value === 'object' && value !== null && all.every(([name, shape]) => shape((value as never)[name]))
 }
 
-/** A body of which nothing is read. */
 export const ANYTHING = record({})

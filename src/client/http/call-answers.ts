@@ -39,7 +39,6 @@ const RECORDS = record({
   values: listOf(record({ startTs: INTEGER, value: BYTES })),
 })
 
-/** Answers of the Percolator calls. */
 export const CALL_ANSWERS = {
   tso: record({ ts: INTEGER, now: optional(INTEGER) }),
   get: record({
@@ -78,7 +77,5 @@ export const CALL_ANSWERS = {
   delete_range: ANYTHING,
 } as const
 
-/** Of `POST /v1/txn`. */
 export const TXN_DONE = record({ startTs: INTEGER, results: listOf(ANYTHING) })
-/** Of `GET /v1/status`. */
 export const SERVER_STATUS = record({ version: TEXT, store: TEXT, uptimeMs: INTEGER, counts: ANYTHING })

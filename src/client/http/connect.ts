@@ -11,9 +11,9 @@ import { HttpObservers } from './http-observers.js'
 import { HttpTransport, isAway, TRANSPORT_KINDS, type TransportOptions } from './http-transport.js'
 
 export interface ConnectOptions extends TransportOptions {
-  /** Longest wait of a call for the locks of other transactions, unless the call sets its own. Default 3000. */
+  /** Longest wait of a call for the locks of other transactions, in milliseconds, unless the call sets its own. Default 3000. */
   readonly lockWaitMs?: number | undefined
-  /** Of every call that has one, unless the call sets its own. Default: none. */
+  /** Time limit of every call that has one, unless the call sets its own. Default: none. */
   readonly timeoutMs?: number | undefined
 }
 
@@ -23,7 +23,7 @@ const connectOptions = optionsOf<ConnectOptions>('connect', {
   lockWaitMs: WAIT_MS,
 })
 
-/** A transaction up to this size commits in one request, because another round trip would cost more than the bytes. */
+/** A transaction up to this size commits in one request: another round trip would cost more than the bytes. */
 const BATCH_BYTES = 1024 * 1024
 
 /**
@@ -55,7 +55,7 @@ function parseUrl(url: string): URL {
 }
 
 function homeAt(transport: HttpTransport, api: HttpApi, timeoutMs: number | undefined): DbHome {
-  // `triesMax: 1`, because the transport itself repeats a request whose answer is lost.
+  // `triesMax: 1`, because the transport repeats a request whose answer is lost.
   const coordinator = new Coordinator(api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
   return {
     name: 'this connection',

@@ -2,7 +2,7 @@
 export class ConnectionError extends Error {
   override readonly name = 'ConnectionError'
   readonly code = 'connection_failed'
-  /** False only for a call that reads, and when no request can have reached the server: nothing has changed. */
+  /** False for reads, and when no request can have reached the server: nothing has changed. */
   readonly mayHaveTakenEffect: boolean
 
   constructor(message: string, options: ErrorOptions & { readonly mayHaveTakenEffect: boolean }) {

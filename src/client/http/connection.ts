@@ -34,16 +34,16 @@ export type LocksOptions<A extends As = As> = RangeOptions &
   AsOption<A> & {
     /** Maximum number of locks. Default: all. */
     readonly limit?: number | undefined
-    /** Only locks of transactions that began at or before it. Default: all. */
+    /** Only locks of transactions that began at or before this timestamp. Default: all. */
     readonly maxTs?: Timestamp | undefined
   }
 
 export type AtomicOptions<A extends As = As> = SignalOption &
   AsOption<A> & { readonly idempotencyKey?: string | undefined }
 
-/** A lock that stands, as `db.locks` gives it. */
+/** A lock, as returned by `db.locks`. */
 export type Lock<A extends As = 'text'> = Readable<LockInfo, A>
-/** All records of a key, as `db.mvcc` gives them. */
+/** All records of a key, as returned by `db.mvcc`. */
 export type Records<A extends As = 'text'> = Readable<MvccInfo, A>
 export type AtomicAnswer<A extends As = 'text'> = Readable<OneShotAnswer, A>
 
@@ -59,7 +59,7 @@ const mvccOptions = optionsOf<SignalOption & AsOption<As>>('mvcc', { ...ENDS, as
 const atomicOptions = optionsOf<AtomicOptions>('atomic', { ...ENDS, as: AS, idempotencyKey: TEXT })
 const statusOptions = optionsOf<SignalOption>('status', ENDS)
 
-/** Locks that are read at a time. */
+/** Locks per page. */
 const LOCKS_PAGE = 256
 
 /** A `Db` on a server, with the calls that only a server has. */
@@ -75,8 +75,8 @@ export class Connection extends Db {
   }
 
   /**
-   * A transaction in one request, for programs that know all of it beforehand. It takes effect exactly once, even if the request
-   * has to be repeated. The server runs it again after a lost race.
+   * Runs a transaction in one request, for programs that know all of its operations beforehand. It takes effect exactly once,
+   * even if the request has to be repeated. The server runs it again after a lost race.
    * @throws KvError `precondition_failed` when a check does not hold.
    */
   async atomic<A extends As = 'text'>(body: OneShot, options: AtomicOptions<A> = {}): Promise<AtomicAnswer<A>> {
@@ -101,7 +101,6 @@ export class Connection extends Db {
     return isWrite ? this.timedWrite(options, send) : this.timed(options, send)
   }
 
-  /** The state of the server. */
   async status(options: SignalOption = {}): Promise<ServerStatus> {
     statusOptions(options)
     return this.timed(options, ({ signal }) =>
@@ -109,7 +108,10 @@ export class Connection extends Db {
     )
   }
 
-  /** The locks of a range in the order of their keys, read in pages, of which each has its `timeoutMs`. They come and go meanwhile. */
+  /**
+   * Yields the locks of a range in the order of their keys. `timeoutMs` limits each page. Locks that come or go meanwhile may be
+   * missing or listed.
+   */
   async *locks<A extends As = 'text'>(options: LocksOptions<A> = {}): AsyncGenerator<Lock<A>, void, undefined> {
     const { as = 'text' as A, limit = Number.POSITIVE_INFINITY } = locksOptions(options)
     const { maxTs = Number.MAX_SAFE_INTEGER } = options
@@ -126,7 +128,7 @@ export class Connection extends Db {
     }
   }
 
-  /** All records of a key as Percolator keeps them: its lock, and its write records and values newest first. */
+  /** Returns all records of a key: its lock, and its write records and values, newest first. */
   async mvcc<A extends As = 'text'>(key: Bytes, options: SignalOption & AsOption<A> = {}): Promise<Records<A>> {
     const { as = 'text' as A } = mvccOptions(options)
     const bytes = toKey(key)

@@ -3,7 +3,6 @@ import { AnswerTooLong, type Sender } from './sender.js'
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 
-/** @param url without a slash at its end. */
 export function fetchSender(url: string, fetch: Fetch): Sender {
   const always = { cache: 'no-store', redirect: 'manual' } as const // Browsers would cache reads.
   return {
@@ -16,7 +15,7 @@ export function fetchSender(url: string, fetch: Fetch): Sender {
   }
 }
 
-/** `response.arrayBuffer()` has no bound, but some platforms (React Native) have nothing else. */
+/** For platforms such as React Native: `response.arrayBuffer()` has no bound, but they have nothing else. */
 async function allOf(response: Response, bytesMax: number): Promise<ArrayBuffer> {
   if (response.body?.getReader === undefined) return response.arrayBuffer()
   const chunks: Uint8Array[] = []
@@ -29,7 +28,7 @@ async function allOf(response: Response, bytesMax: number): Promise<ArrayBuffer>
   return joined(chunks)
 }
 
-/** Browsers cannot iterate over a body. */
+/** For browsers, which cannot iterate over a body. */
 async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array, void> {
   if (body === null) return
   const reader = body.getReader()

@@ -1,4 +1,3 @@
-/** A success, received whole. */
 export interface HttpAnswer {
   readonly status: number
   readonly headers: Pick<Headers, 'get'>

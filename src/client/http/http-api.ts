@@ -36,7 +36,6 @@ import { CALL_ANSWERS } from './call-answers.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpTransport } from './http-transport.js'
 
-/** The Percolator calls over HTTP: `POST /v1/percolator/{call}`. */
 export class HttpApi implements PercolatorApi {
   readonly #transport: HttpTransport
   readonly #signal: AbortSignal | undefined
@@ -47,8 +46,8 @@ export class HttpApi implements PercolatorApi {
   }
 
   /**
-   * The same calls, interrupted when the signal is aborted: they reject with its reason. Calls that can end a
-   * transaction are not interrupted, because an abort must not leave its outcome unknown.
+   * The same calls with a signal: they reject with its reason when it aborts. Calls that can end a transaction are not
+   * interrupted, because an abort must not leave its outcome unknown.
    */
   withSignal(signal: AbortSignal | undefined): HttpApi {
     return signal === this.#signal ? this : new HttpApi(this.#transport, signal)
@@ -75,7 +74,7 @@ export class HttpApi implements PercolatorApi {
   }
 
   prewrite({ primary, ...request }: PrewriteRequest): Promise<PrewriteAnswer> {
-    // Of riders alone the server knows it: a token with prefixes could not name it.
+    // Without mutations the server chooses the primary: a token with prefixes could not name it.
     return this.#tell('prewrite', request.mutations.length === 0 ? request : { ...request, primary })
   }
 
@@ -139,12 +138,12 @@ export class HttpApi implements PercolatorApi {
     await this.#tell('delete_range', request)
   }
 
-  /** A call that an abort interrupts. */
+  /** Sends a call that an abort interrupts. */
   #ask<T>(call: CallName, message: object): Promise<T> {
     return this.#call(call, message, this.#signal)
   }
 
-  /** A call that an abort does not interrupt. */
+  /** Sends a call that an abort does not interrupt. */
   #tell<T>(call: CallName, message: object): Promise<T> {
     return this.#call(call, message, undefined)
   }

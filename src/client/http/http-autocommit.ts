@@ -15,7 +15,7 @@ import { type HttpTransport, versionOf } from './http-transport.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { unexpectedAnswer } from './server-error.js'
 
-/** Long, because a count reads every key of its range, and the client does not know their number. */
+/** Long, because a count reads every key of its range, and the client does not know how many there are. */
 const COUNT_MS_MAX = 10 * 60 * 1000
 
 const BATCH_GET = '/v1/kv/batch_get'
@@ -38,7 +38,7 @@ export class HttpAutocommit implements Autocommit {
       const expireTs = expireTsIn(headers)
       return { value: body, commitTs: versionIn(headers), ...(expireTs === undefined ? {} : { expireTs }) }
     } catch (error) {
-      // Without a key it means that the path does not exist, so the server is not PerKV.
+      // Without a `key` the path does not exist, so the server is not PerKV.
       if (isKvError(error, 'not_found') && error.fields.key !== undefined) return undefined
       throw error
     }
@@ -141,7 +141,7 @@ interface Committed {
   readonly commitTs: Timestamp
 }
 
-/** A write counts as done only when the server says at which timestamp. */
+/** A write counts as done only when the answer has its timestamp. */
 const COMMITTED = record({ commitTs: INTEGER })
 /** Without a `commitTs` the key is absent. */
 const TOUCHED = record({ startTs: INTEGER, commitTs: optional(INTEGER) })

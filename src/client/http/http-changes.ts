@@ -77,19 +77,22 @@ const TXN = record({
 })
 const STATE = record({ value: optional(JSON_BYTES), commit_ts: optional(INTEGER) })
 
-/** A connection that is silent for so many heartbeats is dead. */
+/** A connection that is silent for this many heartbeats counts as dead. */
 const HEARTBEATS_MISSED_MAX = 3
 const SILENT_MS_MIN = 1000
-/** Of a watch, whose heartbeats the server chooses. */
+/** Longest silence of a watch, whose heartbeats the server chooses. */
 const WATCH_SILENT_MS_MAX = 90_000
 
-/** The feed over HTTP, as server-sent events. Each call is one connection. It ends when the connection breaks or the server stops. */
+/**
+ * The feed over HTTP, as server-sent events. Each call is one connection. It ends when the connection breaks or the server
+ * stops.
+ */
 export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consumers'> {
   readonly consumers: HttpConsumers
   readonly #transport: HttpTransport
   readonly #timeoutMs: number | undefined
 
-  /** @param timeoutMs within which a server must begin to answer. */
+  /** @param timeoutMs longest time until the server begins to answer. */
   constructor(transport: HttpTransport, timeoutMs?: number) {
     this.#transport = transport
     this.#timeoutMs = timeoutMs
@@ -112,7 +115,7 @@ export class HttpChanges implements Pick<ChangesApi, 'stream' | 'watch' | 'consu
       for (const event of events) yield keyStateOf(event)
   }
 
-  /** For the keys that have no path. It cannot know whether its caller has seen the state. */
+  /** Watches a key that has no path, by the feed. It cannot know whether the caller has seen the state. */
   async *#watchByFeed({ key, signal }: WatchRequest): AsyncGenerator<KeyState, void> {
     let state: KeyState = { found: false, commitTs: 0 }
     for await (const events of this.stream({ keys: [key], snapshot: true, signal }))
@@ -182,7 +185,8 @@ function pathOf(request: StreamRequest): string {
     ...keys.map((key) => `key=${percentEncode(key)}`),
     ...(start === undefined ? [] : [`start=${percentEncode(start)}`]),
     ...(end === undefined ? [] : [`end=${percentEncode(end)}`]),
-    // `Last-Event-ID` carries it too, and wins. Proxies may remove the header, and then a feed from now on would have a gap.
+    // `Last-Event-ID` has the same position and takes precedence. When a proxy removes the header, `since_ts` keeps the feed
+    // from skipping changes.
     ...(sinceTs === undefined || consumer !== undefined ? [] : [`since_ts=${sinceTs}`]),
     ...(snapshot || snapshotAfter !== undefined ? ['snapshot=true'] : []),
     ...(keysOnly ? ['keys_only=true'] : []),

@@ -4,7 +4,7 @@ import { ANYTHING, BOOLEAN, INTEGER, record, TEXT } from './answer-shape.js'
 import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'
 import type { HttpTransport } from './http-transport.js'
 
-/** A consumer as the server shows it, with names in camelCase. */
+/** The server's consumer, with names in camelCase. */
 type WireState = Omit<ConsumerState, 'range'> & WireRange
 
 const STATE = record({
@@ -16,7 +16,6 @@ const STATE = record({
   isLost: BOOLEAN,
 })
 
-/** The calls of consumers over HTTP: `/v1/consumers`. */
 export class HttpConsumers implements ConsumersApi {
   readonly #registry: HttpRegistry
 

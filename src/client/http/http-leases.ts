@@ -5,18 +5,17 @@ import { BOOLEAN, INTEGER, optional, record, TEXT } from './answer-shape.js'
 import { HttpRegistry } from './http-registry.js'
 import type { HttpTransport } from './http-transport.js'
 
-/** A lease as the server shows it, with names in camelCase. */
+/** The server's lease, with names in camelCase. */
 type WireLease = Omit<LeaseState, 'expiresAtMs'> & { readonly expiresAt: string }
 
 const LEASE = record({ name: TEXT, holder: TEXT, fence: INTEGER, ttlMs: INTEGER, expiresAt: TEXT })
 
-/** Servers before attached keys answer `{}`. */
+/** Older servers, without attached keys, answer `{}`. */
 interface WireRemoval {
   readonly deleting?: boolean
 }
 const REMOVAL = record({ deleting: optional(BOOLEAN) })
 
-/** The calls of leases over HTTP: `/v1/leases`. */
 export class HttpLeases implements LeasesApi {
   readonly #registry: HttpRegistry
 

@@ -9,19 +9,17 @@ const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'num
 
 export const MSGPACK = 'application/msgpack'
 
-/** Turns camelCase names into snake_case, and leaves out undefined fields. */
 export function encodeMessage(message: object): Uint8Array {
   return packr.pack(renamed(message, snakeCase))
 }
 
-/** @param contentType anything but a JSON type is decoded as MessagePack. @throws if the bytes cannot be decoded. */
 export function decodeMessage(bytes: Uint8Array, contentType: string | null): unknown {
   const isJson = contentType !== null && /^application\/(.*\+)?json\b/i.test(contentType)
   const message: unknown = isJson ? JSON.parse(new TextDecoder().decode(bytes)) : packr.unpack(bytes)
   return renamed(message, camelCase)
 }
 
-/** Decodes the body of a success. @throws ServerError when it has not the shape of PerKV's answer. */
+/** Decodes the body of a success. @throws ServerError when it does not have the expected shape. */
 export function messageOf<T>({ status, headers, body }: HttpAnswer, shape: Shape): T {
   let message: unknown
   try {

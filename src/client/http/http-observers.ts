@@ -14,7 +14,7 @@ import { ANYTHING, BYTES, INTEGER, listOf, optional, record, type Shape, TEXT } 
 import { HttpRegistry, rangeOfWire, WIRE_RANGE, type WireRange } from './http-registry.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 
-/** An observer as the server shows it, with names in camelCase. */
+/** The server's observer, with names in camelCase. */
 interface WireState extends Omit<ObserverState, 'range' | 'workers'>, WireRange {
   readonly workers: readonly { readonly worker: string; readonly claimed: number; readonly seenAt: string }[]
 }
@@ -39,7 +39,6 @@ const PARKED = record({
   cursor: optional(TEXT),
 })
 
-/** The calls of observers over HTTP: `/v1/observers`. */
 export class HttpObservers implements ObserversApi {
   readonly #registry: HttpRegistry
 
@@ -147,7 +146,7 @@ export class HttpObservers implements ObserversApi {
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
-/** Without the other fields of a notification, which may be given as a claim. */
+/** Leaves out the other fields of a notification, which may be passed as a claim. */
 function nameOf({ key, fence }: ClaimName): ClaimName {
   return { key, fence }
 }

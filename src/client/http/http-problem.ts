@@ -37,7 +37,8 @@ function parse(message: unknown): Problem | undefined {
     ...others
   } = message as Record<string, unknown>
   if (typeof code !== 'string') return undefined
-  // Every lost race says whether it is retryable. It is a field of refused acknowledgements alone, which name what they acknowledge.
+  // Every lost race has `retryable`. It is a field of the code only for refused acknowledgements, which name what they
+  // acknowledge.
   const isField = code === 'write_conflict' && ('observer' in others || 'consumer' in others)
   const fields = isField ? { ...others, retryable } : others
   return {

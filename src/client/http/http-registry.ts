@@ -3,7 +3,6 @@ import { BYTES, listOf, optional, record, type Shape, TEXT } from './answer-shap
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
 
-/** A range as the server shows it among the fields of what is registered for it. */
 export interface WireRange {
   readonly prefix?: Uint8Array | undefined
   readonly start?: Uint8Array | undefined
@@ -16,10 +15,9 @@ export function rangeOfWire({ prefix, start, end }: WireRange): GivenRange {
   return prefix === undefined ? { start, end } : { prefix }
 }
 
-/** Servers before pages answer all at once, and refuse `limit`: so only the later pages are long. */
+/** Servers without pages answer all entries at once, and refuse `limit`: so only later pages send it. */
 const PAGE_LIMIT = 1000
 
-/** Calls about what is registered under names: observers, consumers, leases. */
 export class HttpRegistry {
   readonly #transport: HttpTransport
   /** Path of the list. */
@@ -34,7 +32,7 @@ export class HttpRegistry {
     return `${this.path}/${encodeURIComponent(name)}`
   }
 
-  /** All pages. @param field has the entries of a page. */
+  /** Reads all pages. @param field the field with the entries of a page. */
   async list<T>(field: string, entry: Shape, prefix?: string): Promise<T[]> {
     const all: T[] = []
     const shape = record({ [field]: listOf(entry), cursor: optional(TEXT) })

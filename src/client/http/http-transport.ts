@@ -22,20 +22,23 @@ export interface TransportOptions {
   readonly fetch?: Fetch | undefined
   /** Sent as `Authorization: Bearer`. A function is called before every request, for tokens that change. */
   readonly token?: Token | undefined
-  /** Certificates to trust, as PEM, of a server with a CA of its own. Only where node:https sends the requests. */
+  /** Trusted certificates as PEM, for a server with its own CA. Only used where node:https sends the requests. */
   readonly ca?: string | undefined
   /**
-   * Sent with every request. A function is asked before each, repetitions included, within the caller's async context: so
-   * tracing libraries add `traceparent`.
+   * Sent with every request. A function is called before each request, repetitions included, within the caller's async context:
+   * so tracing libraries can add `traceparent`.
    */
   readonly headers?: ExtraHeaders | undefined
-  /** Longest time of one request, from sending it to the last byte of its answer. Default 10 000. */
+  /** Longest time of one request in milliseconds, from sending it to the last byte of its answer. Default 10 000. */
   readonly requestTimeoutMs?: number | undefined
-  /** Longest wait for a server that has never answered. Default 3000. */
+  /** Longest wait for a server that has never answered, in milliseconds. Default 3000. */
   readonly connectTimeoutMs?: number | undefined
-  /** Time for which a request is repeated that got no answer, or a temporary error of the server. Default 10 000. */
+  /** Time in milliseconds during which a request is repeated after no answer, or after a temporary error. Default 10 000. */
   readonly retryMs?: number | undefined
-  /** Told why a request is about to be sent again, and how often it was sent. Not while no server has ever been reached. */
+  /**
+   * Called before a request is sent again, with the reason and the number of times that it was sent. Not called while no server
+   * was ever reached.
+   */
   readonly onRetry?: ((error: Error, tries: number) => void) | undefined
 }
 
@@ -69,36 +72,36 @@ export interface HttpRequest {
   /** Time that the server may spend waiting for other transactions, in addition to `requestTimeoutMs`. */
   readonly waitMs?: number | undefined
   readonly signal?: AbortSignal | undefined
-  /** A deadline that ends it says so where it may have taken effect. */
+  /** A deadline of the request reports that the write may have taken effect. */
   readonly isWrite?: boolean
-  /** It changes nothing, so no error says that it may have taken effect. Default: a GET. */
+  /** The request changes nothing, so no error says that it may have taken effect. Default: a GET. */
   readonly isRead?: boolean | undefined
-  /** What a success must look like by its headers, before its body is read. Default `message`. */
+  /** The headers that a success must have, checked before the body is read. Default `message`. */
   readonly expects?: 'message' | 'value' | 'events' | undefined
 }
 
 export interface HttpStreamRequest extends HttpRequest {
-  /** Longest time in which nothing arrives while the caller waits for it. Then the connection counts as dead. */
+  /** The connection counts as dead when nothing arrives for this long while the caller waits. */
   readonly silentMsMax: number
 }
 
 export interface HttpStream {
   /**
-   * The body, read no faster than the caller asks. It ends early when the signal of the request is aborted. It throws
+   * The body, read no faster than the caller asks. It ends early when the signal of the request aborts. It throws
    * ConnectionError when the connection breaks, or is silent for too long.
    */
   readonly chunks: AsyncGenerator<Uint8Array, void>
-  /** Must be called at the end, and ends it before. */
+  /** Must be called at the end. Ends the request if it is still running. */
   close(): void
 }
 
 const REQUEST_TIMEOUT_MS_DEFAULT = 10_000
 const CONNECT_TIMEOUT_MS_DEFAULT = 3000
 const RETRY_MS_DEFAULT = 10_000
-/** No server of PerKV takes longer bodies, or sends longer answers. */
+/** No PerKV server accepts longer bodies or sends longer answers. */
 const ANSWER_BYTES_MAX = 512 * 1024 * 1024
 const PROBLEM_BYTES_MAX = 64 * 1024 * 1024
-/** Types of messages and problems. Others are read as MessagePack. */
+/** Types of messages and problems. Other types are read as MessagePack. */
 const MESSAGES = /^application\//i
 const PAUSE_MS_FIRST = 25
 const PAUSE_MS_MAX = 1000
@@ -107,8 +110,8 @@ const PAUSE_MS_MAX = 1000
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504])
 
 /**
- * Error codes of Node that mean that no connection was made, unless it is an open one that cannot be read or written.
- * Browsers do not report them.
+ * Node's error codes that mean that no connection was made, unless they concern reads or writes of an open one. Browsers do not
+ * report them.
  */
 const NEVER_SENT: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
@@ -123,14 +126,14 @@ interface Authorization {
   readonly authorization?: string
 }
 
-/** An answer of which the status is known. */
+/** An answer whose status is known. */
 interface OpenAnswer {
   readonly answer: ReceivedAnswer
-  /** Ends the request, whose body rejects with the reason. */
+  /** Ends the request; reading its body rejects with the reason. */
   abort(reason: unknown): void
-  /** The rest of the answer has this time, where less is not left. Infinity: no end. */
+  /** Limits the time for the rest of the answer, if less is not left already. Infinity: no limit. */
   limitRest(ms: number): void
-  /** Must be called when the answer is read, or will not be. */
+  /** Must be called when the answer was read, or will not be. */
   close(): void
 }
 
@@ -148,7 +151,7 @@ export class HttpTransport {
   readonly #connectTimeoutMs: number
   readonly #retryMs: number
   readonly #onRetry: TransportOptions['onRetry']
-  /** The server has sent an answer of any kind. */
+  /** Whether the server has ever sent an answer. */
   #wasReached = false
 
   /** @param url without a slash at its end. @throws TypeError for invalid headers or an invalid token. */
@@ -172,8 +175,8 @@ export class HttpTransport {
 
   /**
    * @returns the answer to a successful request.
-   * @throws KvError or ServerError, as the server answered; ConnectionError when no usable answer came in time, or when
-   *   the last try was refused but an earlier one may have taken effect; the signal's reason.
+   * @throws KvError or ServerError, as the server answered; ConnectionError when no usable answer came in time, or when the last
+   *   try was refused but an earlier one may have taken effect; the signal's reason.
    */
   send(request: HttpRequest): Promise<HttpAnswer> {
     return this.#untilAnswered(request, async (open) => {
@@ -184,9 +187,7 @@ export class HttpTransport {
     })
   }
 
-  /**
-   * Sends a request whose answer has no end. @returns once the server has begun to answer. @throws the errors of `send`
-   */
+  /** Sends a request whose answer has no end. @returns once the server has begun to answer. @throws the errors of `send` */
   stream(request: HttpStreamRequest): Promise<HttpStream> {
     return this.#untilAnswered(request, async (open) => {
       open.limitRest(Number.POSITIVE_INFINITY)
@@ -228,7 +229,7 @@ export class HttpTransport {
     }
   }
 
-  /** Closes the connections that no request uses. */
+  /** Closes idle connections. */
   close(): void {
     this.#sender.close()
   }
@@ -277,7 +278,7 @@ export class HttpTransport {
     }
   }
 
-  /** Sends one request. Fulfilled when the status of its answer is known. */
+  /** Sends one request. Resolves when the status of its answer is known. */
   async #open(request: HttpRequest, given: Readonly<Record<string, string>>, startedAt: number): Promise<OpenAnswer> {
     const { method, path, headers, body, waitMs = 0, signal } = request
     signal?.throwIfAborted() // The abort event may have fired already, and it fires only once.
@@ -317,8 +318,8 @@ export class HttpTransport {
   }
 
   /**
-   * No sender distinguishes a slow server from one that accepts no connection. So while a request has no answer, a
-   * second request asks for `/healthz`. If that one is not answered in time either, both are ended.
+   * Watches a request that has no answer yet. No sender distinguishes a slow server from one that accepts no connection, so a
+   * second request asks for `/healthz`. If that one gets no answer in time either, both are ended.
    * @returns the function that ends the watch.
    */
   #watchConnecting(request: AbortController, startedAt: number): () => void {
@@ -360,20 +361,23 @@ export class HttpTransport {
 }
 
 /**
- * Calls of the Percolator protocol are none: a coordinator whose read fails while it looks for the outcome of a commit does not know that.
+ * Percolator calls never count as reads: a coordinator that looks for the outcome of a commit must not conclude from a failed
+ * read that nothing has changed.
  */
 function isReading({ method, isRead = method === 'GET' }: HttpRequest): boolean {
   return isRead
 }
 
-/** Whether it may be of PerKV. Without a look at its headers, all of a file or of an endless page would be read first. */
+/**
+ * Whether the answer may come from PerKV. Without this look at its headers, all of a file or of an endless page would be read
+ * first.
+ */
 function isExpected(headers: Pick<Headers, 'get'>, expects: HttpRequest['expects']): boolean {
   if (expects === 'value') return versionOf(headers.get('etag')) !== undefined
   const type = headers.get('content-type')
   return expects === 'events' ? /^text\/event-stream\b/i.test(type ?? '') : type === null || MESSAGES.test(type)
 }
 
-/** The commit_ts in the ETag of a value. */
 export function versionOf(etag: string | null): Timestamp | undefined {
   const [, digits] = /^"(\d+)"$/.exec(etag ?? '') ?? []
   return digits === undefined ? undefined : Number(digits)
@@ -423,8 +427,8 @@ function requireToken(token: string): string {
 }
 
 /**
- * Corrects the error of a repetition that was refused: the earlier request, whose answer was lost, may have taken
- * effect, or may still arrive when the reason for the refusal is gone.
+ * Corrects the error of a refused repetition: the earlier request, whose answer was lost, may have taken effect, or may still
+ * arrive when the reason for the refusal is gone.
  */
 function refusedRepetition(error: Error): Error {
   return 'mayHaveTakenEffect' in error ? Object.assign(error, { mayHaveTakenEffect: true }) : error
@@ -449,7 +453,7 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : ''
 }
 
-/** @throws TypeError for names and values that no header may have. */
+/** @throws TypeError for invalid names and values of headers. */
 function normalized(headers: Readonly<Record<string, string>> | undefined): Readonly<Record<string, string>> {
   return headers === undefined ? {} : Object.fromEntries(new Headers(headers))
 }

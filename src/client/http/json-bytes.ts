@@ -1,6 +1,5 @@
 import type { Shape } from './answer-shape.js'
 
-/** A byte string in JSON: text, or base64 where it is not UTF-8. */
 export type JsonBytes = string | { readonly base64: string }
 
 export const JSON_BYTES: Shape = (value) =>
@@ -20,7 +19,7 @@ export function bytesOf(json: JsonBytes): Uint8Array {
   return typeof json === 'string' ? encoder.encode(json) : fromBase64(json.base64)
 }
 
-/** Works in browsers, which lack Buffer. */
+/** For browsers, which lack Buffer. */
 function fromBase64(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
 }

@@ -11,8 +11,8 @@ export function percentEncode(bytes: Uint8Array): string {
 }
 
 /**
- * The path of one key; undefined for the keys `.` and `..`, which have none: URL parsers treat them as path segments to
- * resolve, escaped or not.
+ * The path of one key; undefined for the keys `.` and `..`, which have none: URL parsers resolve them as path segments, escaped
+ * or not.
  */
 export function keyPath(key: Uint8Array): string | undefined {
   const encoded = percentEncode(key)

@@ -5,11 +5,11 @@ import { AnswerTooLong, type Sender } from './sender.js'
 const IDLE_MS_MAX = 4000
 
 /**
- * Sends by node:http, whose requests take less than half the CPU time of Node's fetch. The module is not imported, because
+ * Sends with node:http, whose requests take less than half the CPU time of Node's fetch. The module is not imported, because
  * browsers load this file too.
  * @param url without a slash at its end.
- * @param ca certificates to trust, as PEM. Default: those of Node.
- * @returns undefined where the platform cannot give node:http, which are browsers and Node before 20.16 and 22.3.
+ * @param ca trusted certificates as PEM. Default: those of Node.
+ * @returns undefined where node:http is not available: in browsers, and in Node before 20.16 and 22.3.
  */
 export function nodeSender(url: string, ca?: string): Sender | undefined {
   const { protocol, hostname, port, pathname } = new URL(url)
@@ -38,7 +38,7 @@ export function nodeSender(url: string, ca?: string): Sender | undefined {
             new Promise((resolve, reject) => {
               const chunks: Uint8Array[] = []
               const fail = (error: Error): void => reject(signal.aborted ? signal.reason : error)
-              if (answer.errored) return fail(answer.errored) // In the bytes that came with the headers.
+              if (answer.errored) return fail(answer.errored) // An error in the bytes that came with the headers.
               let bytes = 0
               answer.on('data', (chunk: Uint8Array) => {
                 bytes += chunk.length
@@ -55,7 +55,7 @@ export function nodeSender(url: string, ca?: string): Sender | undefined {
         request.end(body)
       }),
     close() {
-      agent.maxFreeSockets = 0 // The connections in use are closed when their requests end.
+      agent.maxFreeSockets = 0 // Connections in use are closed when their requests end.
       for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy()
     },
   }

@@ -3,7 +3,7 @@ import type { Bytes } from '../bytes.js'
 import type { RangeOptions } from '../key-range.js'
 import type { TransactionOptions } from '../transaction-options.js'
 
-/** Must hold at the snapshot of the transaction. `commitTs: 0` means absent, as `exists: false` does. */
+/** Must hold at the snapshot of the transaction. `commitTs: 0` means absent, like `exists: false`. */
 interface KeyCheck {
   readonly key: Bytes
   readonly exists?: boolean | undefined
@@ -11,14 +11,14 @@ interface KeyCheck {
   readonly commitTs?: Timestamp | undefined
 }
 
-/** One of them, or neither. */
+/** At most one of them. */
 interface OpExpiry {
   /** Milliseconds from the start_ts of the transaction. */
   readonly ttlMs?: number | undefined
   readonly expireTs?: Timestamp | undefined
 }
 
-/** The lease with this name must be held under this fence when the transaction commits. */
+/** This lease must be held under this fence when the transaction commits. */
 export interface HeldCheck {
   readonly lease: string
   readonly fence: Timestamp
@@ -32,7 +32,7 @@ export type Op =
       readonly op: 'put' | 'insert'
       readonly key: Bytes
       readonly value: Bytes
-      /** The end of this lease deletes the key. The lease must be among the checks. */
+      /** The key is deleted when this lease ends. The lease must be among the checks. */
       readonly lease?: string | undefined
     } & OpExpiry)
   | ({ readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined } & OpExpiry)
@@ -47,14 +47,17 @@ export type Op =
 /** A transaction in one request: nothing is written unless all checks hold. */
 export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' | 'isolation'> {
   readonly checks?: readonly Check[] | undefined
-  /** Each sees the writes of those before it. */
+  /** Each op sees the writes of the ops before it. */
   readonly ops?: readonly Op[] | undefined
   readonly notify?: readonly { readonly observer: string; readonly keys: readonly Bytes[] }[] | undefined
   /** How often the server runs it again after a lost race. Default 10. */
   readonly maxRetries?: number | undefined
 }
 
-/** One per op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment the new `value`. */
+/**
+ * The result of one op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment the new
+ * `value`.
+ */
 interface OpResult {
   readonly found?: boolean
   readonly value?: Uint8Array
@@ -75,14 +78,13 @@ export interface OneShotAnswer {
   readonly results: readonly OpResult[]
 }
 
-/** The checks of leases. A program without types may send anything, which only the server judges. */
 export function leasesOf({ checks }: { readonly checks?: unknown }): HeldCheck[] {
   const isLease = (check: unknown): check is HeldCheck =>
     typeof check === 'object' && check !== null && 'lease' in check
   return Array.isArray(checks) ? checks.filter(isLease) : []
 }
 
-/** Whether it may change something, riders included. Of ops that this version does not know nothing is known. */
+/** Whether it may change anything, by ops or riders. Unknown ops count as writes. */
 export function mayWrite({ ops, acks, positions, notify }: Readonly<Partial<Record<keyof OneShot, unknown>>>): boolean {
   const isRead = (op: unknown): boolean =>
     typeof op === 'object' && op !== null && 'op' in op && (op.op === 'get' || op.op === 'scan')

@@ -1,4 +1,6 @@
-/** The wait of a `Retry-After` header, which has seconds or a date. 0 when the header is absent or invalid. */
+/**
+ * Returns the wait of a `Retry-After` header, in seconds or as a date, in milliseconds; 0 when the header is absent or invalid.
+ */
 export function retryAfterMs(header: string | null, nowMs: number = Date.now()): number {
   if (header === null) return 0
   if (/^\s*\d+\s*$/.test(header)) return Number(header) * 1000

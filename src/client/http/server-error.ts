@@ -1,11 +1,11 @@
-/** The error of an answer that PerKV does not send. @param what is wrong with it, as the beginning of a sentence. */
+/** The error for an answer that PerKV does not send. @param what the fault, as the beginning of a sentence. */
 export function unexpectedAnswer(status: number, what: string): ServerError {
   return new ServerError('unexpected_answer', `${what}: this is no PerKV server, or something stands before it`, status)
 }
 
 /**
- * A failure whose code is not one of `KvError`'s in this version of the client: `internal`, or a code of a newer
- * server. `unexpected_answer` when the answer has no code, because it comes from another server or from a proxy.
+ * A failure whose code is unknown to this version of the client: `internal`, or a code of a newer server. `unexpected_answer`
+ * when the answer has no code, because it comes from another server or from a proxy.
  */
 export class ServerError extends Error {
   override readonly name = 'ServerError'

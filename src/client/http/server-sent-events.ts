@@ -7,14 +7,14 @@ export interface ServerSentEvent {
 
 /**
  * Reads `text/event-stream`. An event that is cut off at the end is dropped.
- * @returns the events of each chunk, or none: comments alone.
+ * @returns the events of each chunk; none when it has only comments.
  * @see https://html.spec.whatwg.org/multipage/server-sent-events.html
  */
 export async function* serverSentEvents(
   chunks: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<readonly ServerSentEvent[], void> {
   const decoder = new TextDecoder()
-  /** Pieces of a line that is not complete. It is joined once, because an event may be long. */
+  /** Pieces of an incomplete line. They are joined once, because an event may be long. */
   let pieces: string[] = []
   let [event, data, id] = ['', '', '']
   for await (const chunk of chunks) {

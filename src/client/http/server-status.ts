@@ -9,7 +9,7 @@ export interface ServerStatus {
   readonly durability: 'sync' | 'async'
   readonly uptimeMs: number
   readonly writable: boolean
-  /** Why the store takes no writes. */
+  /** Why the store refuses writes. */
   readonly fault?: string
   readonly safePoint: Timestamp
   readonly restoring?: Readonly<Record<string, unknown>>
@@ -20,7 +20,7 @@ export interface ServerStatus {
     readonly lagMs: number
   }
   readonly feed: {
-    /** 0 while nobody reads the feed. */
+    /** 0 while the feed has no reader. */
     readonly resolvedTs: Timestamp
     readonly lagMs: number
     /** The lowest locks that hold the feed back, of transactions that are over 2 s old. */

@@ -12,14 +12,15 @@ export interface AcquireHome extends LeaseHome {
   isAway(error: unknown): boolean
 }
 
-/** Pauses while the database is away, or does not let anybody wait. */
+/** Pauses while the database is away, or lets no more requests wait. */
 const PAUSE_MS_FIRST = 100
 const PAUSE_MS_MAX = 5000
-/** Longest time for giving back what may have been granted to a caller who does not want it any more. */
+/** Longest time for giving back a lease that may have been granted to a caller who no longer wants it. */
 export const GIVE_BACK_MS_MAX = 1000
 
 /**
- * Waits for a lease. @throws KvError `lease_held` when the time is over; the signal's reason; ConnectionError when the server was never reached.
+ * Waits for a lease. @throws KvError `lease_held` when the time is over; the signal's reason; ConnectionError when the server
+ * was never reached.
  */
 export async function acquire(
   home: AcquireHome,
@@ -31,7 +32,7 @@ export async function acquire(
   try {
     return await waitFor(home, name, { holder: own, ttlMs, endsAtMs: home.now() + waitMs, signal })
   } catch (error) {
-    // It may have been granted a moment ago. A holder who has a name may have it from another call, which goes on with it.
+    // The lease may have been granted. Under a name chosen by the caller another call may hold it as well, and keeps it.
     const isLeft = isUncertain(error) || isKvError(error, 'deadline_exceeded')
     if (holder === undefined && isLeft) await giveBack(home, name, own)
     throw error
@@ -61,7 +62,7 @@ async function waitFor(home: AcquireHome, name: string, wish: Wish): Promise<Gra
       const isTaken = isKvError(error, 'lease_held') || isKvError(error, 'precondition_failed')
       if (isOver || !(isTaken || (home.isAway(error) && (wasReached || isUncertain(error))))) throw error
       wasReached = true
-      // It was let wait as long as it has asked for.
+      // The server let the request wait for as long as it asked to.
       if (isTaken && home.now() - sentAtMs >= waitMs / 2) continue
     }
     await pauses.wait(Math.max(0, endsAtMs - home.now()), signal)
@@ -69,8 +70,8 @@ async function waitFor(home: AcquireHome, name: string, wish: Wish): Promise<Gra
 }
 
 /**
- * A grant counts from its request, and the wait was part of that. @throws KvError `precondition_failed` when it is over already;
- * `deadline_exceeded` when answers take longer than the lease lives.
+ * Renews a grant that is old: its term counts from the request, and so includes the wait. @throws KvError `precondition_failed`
+ * when the term is over already; `deadline_exceeded` when answers take longer than the term.
  */
 async function renewedIfOld(home: AcquireHome, name: string, wish: Wish, grant: Grant): Promise<Grant> {
   const { ttlMs } = wish

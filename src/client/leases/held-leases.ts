@@ -6,7 +6,6 @@ import { type AcquireHome, acquire, GIVE_BACK_MS_MAX } from './acquire.js'
 import { Lease } from './lease.js'
 import type { LeaseOptions } from './lease-options.js'
 
-/** The leases that a `Db` holds or waits for. */
 export class HeldLeases {
   readonly #home: AcquireHome
   readonly #held = new Set<Lease>()
@@ -36,8 +35,8 @@ export class HeldLeases {
   }
 
   /**
-   * Ends those of which the server has said that they are lost.
-   * @param error of a transaction. @param checked what the transaction was held to.
+   * Ends the leases that the server has declared lost.
+   * @param error of a transaction. @param checked the leases that the transaction depended on.
    */
   refused(error: unknown, checked: readonly { readonly lease: string; readonly fence: Timestamp }[]): void {
     if (!isKvError(error, 'precondition_failed')) return
@@ -51,7 +50,10 @@ export class HeldLeases {
     }
   }
 
-  /** Gives all back. It waits no longer than a second for a server that does not answer. @param reason for those who wait. */
+  /**
+   * Releases all leases. Waits at most a second for a server that does not answer. @param reason the error for calls that still
+   * wait for a lease.
+   */
   async close(reason: Error): Promise<void> {
     for (const stop of this.#waiting.keys()) stop.abort(reason)
     await Promise.allSettled(this.#waiting.values())

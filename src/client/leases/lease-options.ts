@@ -7,15 +7,15 @@ import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 /** `timeoutMs` counts in addition to `waitMs`, and ends neither the lease nor its renewals. */
 export interface LeaseOptions extends TimeoutOptions {
   /**
-   * How long the lease lives after each renewal, in milliseconds from 100 to 3 600 000. It is renewed at a third of that. When the holder
-   * dies without `release`, others wait so long.
+   * How long the lease lasts after each renewal, in milliseconds from 100 to 3 600 000. It is renewed after a third of that.
+   * When the holder dies without `release`, others wait for this long.
    */
   readonly ttlMs: number
-  /** Longest wait for the lease of another holder, or Infinity. Default 0. */
+  /** Longest wait for the lease of another holder, in milliseconds, or Infinity. Default 0. */
   readonly waitMs?: number | undefined
   /**
-   * Who holds the lease: 1 to 255 printable characters of ASCII. Who asks under the name of the present holder gets the same lease, under
-   * the same fence. Default: a random name.
+   * Name of the holder: 1 to 255 printable ASCII characters. A call under the name of the present holder gets the same lease,
+   * under the same fence. Default: a random name.
    */
   readonly holder?: string | undefined
   /** Ends the wait. It does not end a lease that is held. */
@@ -29,7 +29,7 @@ export interface LeaseInfo {
   /** Timestamp of the grant. */
   readonly fence: Timestamp
   readonly ttlMs: number
-  /** By the server's clock, if nobody renews it. */
+  /** By the server's clock, unless it is renewed. */
   readonly expiresAt: Date
 }
 

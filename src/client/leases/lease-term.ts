@@ -1,6 +1,6 @@
 /**
- * How long a lease may be relied on. The server counts the TTL from when it handled the request. That was after the request was sent, so
- * a holder who counts from there ends first.
+ * How long a lease may be relied on. The server counts the TTL from when it handled the request, which is after the request was
+ * sent; a holder who counts from sending it stops earlier.
  */
 export interface LeaseTerm {
   readonly renewAtMs: number
@@ -8,10 +8,9 @@ export interface LeaseTerm {
   readonly endsAtMs: number
 }
 
-/** Left for clocks that run at different rates, and for what the holder still has under way. */
+/** Part of the TTL left for clocks that run at different rates, and for the holder's unfinished work. */
 const MARGIN = 0.1
 
-/** @param sentAtMs when the request was sent that was answered, by a clock that nobody sets. */
 export function termOf(sentAtMs: number, ttlMs: number): LeaseTerm {
   return { renewAtMs: sentAtMs + ttlMs / 3, endsAtMs: sentAtMs + ttlMs * (1 - MARGIN) }
 }

@@ -5,15 +5,13 @@ import type { LeaseState, LeasesApi } from '../../leases/rules/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { termOf } from './lease-term.js'
 
-/** What a lease needs of its database. */
 export interface LeaseHome {
   readonly leases: Pick<LeasesApi, 'put' | 'remove'>
   during<T>(call: () => Promise<T>): Promise<T>
-  /** Milliseconds of a clock that nobody sets. */
+  /** Milliseconds of a monotonic clock. */
   now(): number
 }
 
-/** The answer to a grant or a renewal. */
 export interface Grant {
   readonly state: LeaseState
   /** When its request was sent, by `now` of the home. */
@@ -26,8 +24,8 @@ const PAUSE_MAX = 1 / 6
 const TRY = 1 / 3
 
 /**
- * A lease that this program holds, from `db.lease`. It is renewed in the background until it is released or lost. Transactions that are
- * held to it (`leases`) commit only while it lives.
+ * A lease that this program holds, from `db.lease`. It is renewed in the background until it is released or lost. Transactions
+ * that depend on it (`leases`) commit only while it is held.
  */
 export class Lease {
   readonly name: string
@@ -44,12 +42,12 @@ export class Lease {
   #stopEnd: () => void = () => {}
   #stopRenewal: () => void = () => {}
   #pauseMs = 0
-  /** Why the last try to renew it has failed. */
+  /** The error of the last attempt to renew it. */
   #failure: unknown
-  /** The server has said that the lease is not this one any more. */
+  /** Whether the server has said that this grant is over. */
   #isGone = false
 
-  /** @internal @param onEnd is called once, when it cannot be relied on any more. */
+  /** @internal @param onEnd called once, when the lease cannot be relied on any more. */
   constructor(home: LeaseHome, { state, sentAtMs }: Grant, onEnd: (lease: Lease) => void) {
     const { name, holder, fence, ttlMs, expiresAtMs } = state
     this.name = name
@@ -62,14 +60,14 @@ export class Lease {
     this.#holdFrom(sentAtMs)
   }
 
-  /** By the server's clock, if it is not renewed any more. */
+  /** By the server's clock, unless it is renewed again. */
   get expiresAt(): Date {
     return new Date(this.#expiresAtMs)
   }
 
   /**
-   * Aborted before the lease may be another's, and when it is released. The reason is a KvError `precondition_failed`. A program that was
-   * stopped for a while may see that late, so what it writes must be held to the lease.
+   * Aborted before another holder may be granted the lease, and when it is released. The reason is a KvError
+   * `precondition_failed`. A program that was stopped for a while may notice it late, so its writes must depend on the lease.
    */
   get signal(): AbortSignal {
     this.#judge()
@@ -77,15 +75,16 @@ export class Lease {
   }
 
   /**
-   * Gives the lease back, and aborts its signal. Fulfilled when the server has it, or others have the lease already. Further calls do nothing more.
-   * @throws the error of the request; then the lease runs out by itself, or a further call gives it back.
+   * Releases the lease, and aborts its signal. Resolves when the server has released it, or it was lost before. Further calls do
+   * nothing.
+   * @throws the error of the request; then the lease ends by itself, or a further call releases it.
    */
   async release(): Promise<void> {
     this.#end(new KvError('precondition_failed', `the lease ${this.name} was released`, { lease: this.name }))
     await this.#giveBack()
   }
 
-  /** @internal Ends the request of `release`, which is not waited for any more. */
+  /** @internal Ends the request of `release`; its caller has stopped waiting. */
   abandon(): void {
     this.#abandon.abort(new KvError('deadline_exceeded', `the lease ${this.name} could not be released in time`, {}))
   }
@@ -101,7 +100,7 @@ export class Lease {
     this.#isGone = true
   })
 
-  /** @internal A transaction was refused, or a renewal: the lease is another's, or free. */
+  /** @internal Called when the server has refused a transaction or a renewal: the lease has another holder, or is free. */
   lose(error: unknown): void {
     this.#isGone = true
     this.#end(error)
@@ -120,7 +119,7 @@ export class Lease {
     this.#stopEnd()
     this.#stopEnd = this.#at(this.#endsAtMs, () => {
       this.#judge()
-      if (!this.#abort.signal.aborted) this.#watchEnd() // Timers may be early by a part of a millisecond.
+      if (!this.#abort.signal.aborted) this.#watchEnd() // Timers may fire a fraction of a millisecond early.
     })
   }
 

@@ -6,7 +6,7 @@ import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 import { infoOf, type LeaseInfo } from './lease-options.js'
 
 interface ListOptions extends TimeoutOptions {
-  /** Of the names. Default: all. */
+  /** Prefix of the names. Default: all. */
   readonly prefix?: string | undefined
 }
 
@@ -15,7 +15,7 @@ const getOptions = optionsOf<TimeoutOptions>('get of a lease', TIMEOUT_KINDS)
 
 type Call = NamedCall<LeasesApi>
 
-/** Who holds which lease. `db.lease` acquires one. A lease that nobody holds is `not_found`. */
+/** Lists leases and their holders. `db.lease` acquires one. A lease without a holder is `not_found`. */
 export class Leases {
   readonly #call: Call
 
@@ -24,7 +24,7 @@ export class Leases {
     this.#call = call
   }
 
-  /** Those that somebody holds, in order of their names. */
+  /** Leases that are held, in order of names. */
   async list(options: ListOptions = {}): Promise<LeaseInfo[]> {
     const { prefix, timeoutMs } = listOptions(options)
     return (await this.#call((api) => api.list(prefix), { timeoutMs, isRead: true })).map(infoOf)

@@ -15,7 +15,6 @@ export interface Change<A extends As = 'text'> {
   readonly attempt: number
 }
 
-/** @throws TypeError when text is wanted and the key or the value is not UTF-8. */
 export function changeOf<A extends As>(
   { key, commitTs, kind, attempt }: Notification,
   value: Uint8Array | undefined,

@@ -11,9 +11,9 @@ export interface ClaimOptions<A extends As = As> extends TimeoutOptions {
   readonly worker?: string | undefined
   /** Most keys. Default 1. */
   readonly limit?: number | undefined
-  /** Longest wait until there is one. Default 0. */
+  /** How long to wait until a key is ready, in milliseconds. Default 0. */
   readonly waitMs?: number | undefined
-  /** Time after which the keys are given to others. Default 10 000. */
+  /** Time in milliseconds after which the keys are given to other workers. Default 10 000. */
   readonly leaseMs?: number | undefined
   /** Also reads the values. */
   readonly values?: boolean | undefined
@@ -22,25 +22,25 @@ export interface ClaimOptions<A extends As = As> extends TimeoutOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-/** A claimed key. It can be given as one of the `acks` of a transaction. */
+/** A claimed key. It can be passed as one of the `acks` of a transaction. */
 export interface Claim<A extends As = 'text'> extends Omit<Change<A>, 'value'>, Ack {
   readonly key: Read<A>
-  /** With `values`: whether the key exists. undefined when a lock was in the way. */
+  /** With `values`: whether the key exists. undefined when it was locked. */
   readonly found: boolean | undefined
-  /** With `values`. */
+  /** Present with `values`. */
   readonly value: Read<A> | undefined
 }
 
-/** Of `extend` and `release`. Fields that a `Claim` has beside these are passed over. */
+/** For `extend` and `release`. The other fields of a `Claim` are ignored. */
 export interface ClaimName {
   readonly key: Bytes
   readonly fence: number
 }
 
 export interface Release extends ClaimName {
-  /** Counts as a failed attempt. */
+  /** Present: the run counts as a failed attempt. */
   readonly error?: string | undefined
-  /** Wait before the key is claimed again, instead of the back-off. */
+  /** Wait in milliseconds before the key is claimed again, instead of the back-off. */
   readonly retryAfterMs?: number | undefined
 }
 
@@ -55,7 +55,6 @@ export const claimOptions = optionsOf<ClaimOptions>('claim', {
   ...TIMEOUT_KINDS,
 } satisfies Kinds<ClaimOptions>)
 
-/** @throws TypeError when text is wanted and the key or the value is not UTF-8. */
 export function claimOf<A extends As>(observer: string, notification: Notification, as: A): Claim<A> {
   const { key, fence, commitTs, kind, attempt, found, value } = notification
   return {

@@ -21,7 +21,7 @@ export interface ObservationHome {
 }
 
 export interface ObservationPlan<A extends As> {
-  /** Of the observer. */
+  /** Name of the observer. */
   readonly name: string
   readonly worker: string
   readonly concurrency: number
@@ -36,14 +36,14 @@ export interface ObservationPlan<A extends As> {
 
 /** A cell that this worker has claimed. */
 interface Held extends Notification {
-  /** The server has said that the claim is over. A try that is running may still commit. */
+  /** The server has said that the claim is over. A running transaction may still commit. */
   isLost: boolean
 }
 
 type Outcome =
   | { readonly name: 'done' }
   | { readonly name: 'released' }
-  /** `lost`: each try has lost a race, which counts as no failed attempt. */
+  /** `lost`: each attempt has lost a race, which does not count as a failed attempt. */
   | { readonly name: 'failed' | 'lost'; readonly error: unknown }
 
 type Failed = Extract<Outcome, { readonly error: unknown }>
@@ -52,13 +52,12 @@ const DONE: Outcome = { name: 'done' }
 const RELEASED: Outcome = { name: 'released' }
 
 const CLAIM_WAIT_MS = 20_000
-/** An empty answer that comes sooner is not the end of the wait: the observer is paused, or its server stops. */
+/** An empty answer that comes sooner means that the observer is paused, or its server stops. */
 const CLAIM_WAIT_MS_MIN = CLAIM_WAIT_MS / 2
-/** Pauses while the database is away, or answers nothing. */
+/** Pauses while the database is away, or answers at once with nothing. */
 const PAUSE_MS_FIRST = 100
 const PAUSE_MS_MAX = 5000
 
-/** One `db.observe`: claims cells of one observer, and runs a function on them in transactions, until it is stopped. */
 export class Observation<A extends As> {
   readonly #home: ObservationHome
   readonly #plan: ObservationPlan<A>
@@ -69,7 +68,7 @@ export class Observation<A extends As> {
   readonly #pauses = new Set<AbortController>()
   #onFree: () => void = () => {}
   #isExtending = false
-  /** What `onError` has thrown, or a claim that was refused. */
+  /** The error thrown by `onError`, or of a claim that was refused. */
   #failure: { readonly error: unknown } | undefined
 
   constructor(home: ObservationHome, plan: ObservationPlan<A>) {
@@ -84,7 +83,7 @@ export class Observation<A extends As> {
     this.#onFree()
   }
 
-  /** Fulfilled when it was stopped and everything that was running has ended. */
+  /** Resolves when it was stopped and every run has ended. */
   async run(): Promise<void> {
     const extending = setInterval(() => void this.#extend(), this.#plan.leaseMs / 3)
     try {
@@ -158,7 +157,7 @@ export class Observation<A extends As> {
   #hold(notification: Notification): Held {
     const text = keyText(notification.key)
     const older = this.#held.get(text)
-    if (older !== undefined) older.isLost = true // The server was restarted, and has handed the cell out anew.
+    if (older !== undefined) older.isLost = true // The server was restarted, and has handed the cell out again.
     const held = { ...notification, isLost: false }
     this.#held.set(text, held)
     return held
@@ -189,7 +188,7 @@ export class Observation<A extends As> {
     }
   }
 
-  /** At a failure the next one may still be in time. */
+  /** After a failure, the next extension may still be in time. */
   async #extend(): Promise<void> {
     const { name, leaseMs } = this.#plan
     const claims = [...this.#held.values()].filter(({ isLost }) => !isLost)
@@ -229,7 +228,7 @@ export class Observation<A extends As> {
     this.#running.add(running)
   }
 
-  /** @param claims of one answer, so that all values are those of the last fence. */
+  /** @param claims all of one answer, so that their values are those of the last fence. */
   async #run(claims: readonly Held[]): Promise<void> {
     const [first] = claims
     const outcome = await this.#try(claims, Math.max(...claims.map(({ fence }) => fence)))
@@ -255,8 +254,8 @@ export class Observation<A extends As> {
   }
 
   /**
-   * Tries one transaction until it commits or there is no sense in another try.
-   * @param fence of the first try: it begins where the claims were made, and knows the values. Default: a new timestamp.
+   * Tries transactions until one commits or no further attempt makes sense.
+   * @param fence of the first attempt: it begins where the claims were made, with known values. Default: a new timestamp.
    */
   async #try(claims: readonly Held[], fence?: Timestamp): Promise<Outcome> {
     const races = new Backoff()
@@ -326,7 +325,7 @@ function changeOrNone<A extends As>(claim: Held | undefined, as: A): Change<A> |
   }
 }
 
-/** The server cuts it by bytes. A program may throw anything. */
+/** The server cuts it to its limit. A program may throw values that are not errors. */
 function reasonOf(error: unknown): string {
   try {
     const reason = String((error instanceof Error && error.message) || error)

@@ -6,11 +6,11 @@ import type { Txn } from '../txn.js'
 import type { Change } from './change.js'
 import { REGISTRATION_KINDS, type RegistrationOptions } from './registration-options.js'
 
-/** Runs that change shared data must do it through `txn`: everything else may happen more than once per change. */
+/** Changes of shared data must go through `txn`: everything else may happen more than once per change. */
 export type ObserveOne<A extends As> = (txn: Txn, change: Change<A>) => unknown
 export type ObserveBatch<A extends As> = (txn: Txn, changes: readonly Change<A>[]) => unknown
 
-/** Options of the registration that are not given stay as they are, where the observer exists. Then `backfill` does nothing. */
+/** Registration options that are left out keep their values when the observer exists. Then `backfill` does nothing. */
 export interface ObserveOptions<A extends As = As>
   extends RegistrationOptions,
     Pick<TransactionOptions, 'mode' | 'isolation' | 'lockWaitMs' | 'retries'>,
@@ -18,11 +18,11 @@ export interface ObserveOptions<A extends As = As>
   /** Transactions that run at once. Default 4. */
   readonly concurrency?: number | undefined
   /**
-   * Changes per transaction. When it is given, the function gets a list of one to so many changes. After a failure they are run
-   * one by one, as lists of one.
+   * Most changes per transaction. When it is set, the function gets a list of changes. After a failure they are run one by one,
+   * as lists of one.
    */
   readonly batch?: number | undefined
-  /** Time after which the keys of a worker that has died are given to others. Default 30 000. */
+  /** Time in milliseconds after which the keys of a dead worker are given to others. Default 30 000. */
   readonly leaseMs?: number | undefined
   /** Shown in the state of the observer. Default: a new name per call. */
   readonly worker?: string | undefined
@@ -31,13 +31,13 @@ export interface ObserveOptions<A extends As = As>
   /** Stops observing. */
   readonly signal?: AbortSignal | undefined
   /**
-   * Told of each failed run, with its change, and of a server that is away. What it throws ends `observe`, which rejects with it.
-   * Default: `console.error`.
+   * Called for each failed run, with its change, and when a server is away. An error that it throws ends `observe`, which
+   * rejects with it. Default: `console.error`.
    */
   readonly onError?: ((error: unknown, change: Change<A> | undefined) => void) | undefined
 }
 
-/** More of them would not make a worker faster. It bounds what one worker holds. */
+/** Bounds what one worker holds; more would not make it faster. */
 const CONCURRENCY_MAX = 1000
 
 export const observeOptions = optionsOf<ObserveOptions>('observe', {

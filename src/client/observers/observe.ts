@@ -17,8 +17,8 @@ import { observerOptionsOf, type RegistrationOptions } from './registration-opti
 import { newWorkerName } from './worker-name.js'
 
 /**
- * Registers an observer. Options that are not given stay as they are, where somebody has registered it before. A backfill runs
- * when the observer is new, and not at each start of a worker.
+ * Registers an observer. Options that are left out keep their values when the observer exists. A backfill runs when the observer
+ * is new, not at each start of a worker.
  */
 export async function register(
   api: ObserversApi,

@@ -4,7 +4,6 @@ import { optionsOf } from '../options.js'
 
 const rangeOptions = optionsOf<RangeOptions>('the range of an observer', RANGE_KINDS)
 
-/** @throws TypeError for `prefix` together with a bound, and for no range at all: `prefix: ''` is every key. */
 export function observerRangeOf(given: RangeOptions): GivenRange {
   const range = rangeOptions(given)
   const { prefix, start, end } = range

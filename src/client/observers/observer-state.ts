@@ -2,12 +2,11 @@ import type { ObserverState as ApiState, Parked } from '../../observers/rules/ob
 import { type As, type Read, readKey } from '../bytes.js'
 import { type ReadRange, readRange } from '../key-range.js'
 
-/** An observer and its counters. */
 export interface ObserverState<A extends As = 'text'> extends Omit<ApiState, 'range' | 'workers'>, ReadRange<A> {
   readonly workers: readonly { readonly worker: string; readonly claimed: number; readonly seenAt: Date }[]
 }
 
-/** A key that is given to no worker until it changes again, or `retry`. */
+/** A key that is given to no worker until it changes again, or `retry` is called. */
 export interface ParkedKey<A extends As = 'text'> extends Omit<Parked, 'key' | 'parkedAtMs'> {
   readonly key: Read<A>
   readonly parkedAt: Date

@@ -25,7 +25,7 @@ interface AsOptions<A extends As> extends TimeoutOptions {
 type PutOptions<A extends As = As> = RegistrationOptions & AsOptions<A>
 
 interface ExtendOptions extends TimeoutOptions {
-  /** From now on. Default: that of the claim. */
+  /** Time in milliseconds from now. Default: that of the claim. */
   readonly leaseMs?: number | undefined
 }
 
@@ -38,7 +38,7 @@ const extendOptions = optionsOf<ExtendOptions>('extend', {
 })
 const plainOptions = optionsOf<TimeoutOptions>('a call of observers', TIMEOUT_KINDS)
 
-/** Parked keys that are read at a time. */
+/** Parked keys per page. */
 const PARKED_PAGE = 100
 
 type Call = NamedCall<ObserversApi>
@@ -56,8 +56,8 @@ export class Observers {
   // ---- Registration
 
   /**
-   * Registers a range: every key of it that is written from now on is given to a worker. An observer that has this range
-   * already gets the new options. @throws KvError `already_exists` when it has another range.
+   * Registers a range: every key of it that is written from now on is given to a worker. An observer that has this range already
+   * gets the new options. @throws KvError `already_exists` when it has another range.
    */
   async put<A extends As = 'text'>(
     name: string,
@@ -76,7 +76,7 @@ export class Observers {
     return stateOf(await this.#call((api) => api.get(name), { timeoutMs, isRead: true }), as)
   }
 
-  /** In order of their names. */
+  /** In order of names. */
   async list<A extends As = 'text'>(options: AsOptions<A> = {}): Promise<ObserverState<A>[]> {
     const { as = 'text' as A, timeoutMs } = readOptions(options)
     return (await this.#call((api) => api.list(), { timeoutMs, isRead: true })).map((state) => stateOf(state, as))
@@ -91,8 +91,8 @@ export class Observers {
   // ---- Claims
 
   /**
-   * Takes keys that have changed. Nobody else gets them until the lease ends. A transaction that acknowledges a claim (`acks`)
-   * commits only if no other run has covered the change.
+   * Claims keys that have changed. No other worker gets them until the lease ends. A transaction that acknowledges a claim
+   * (`acks`) commits only if no other run has covered the change.
    */
   async claim<A extends As = 'text'>(name: string, options: ClaimOptions<A> = {}): Promise<Claim<A>[]> {
     const { as = 'text' as A, signal, worker = this.#worker, timeoutMs, ...request } = claimOptions(options)
@@ -118,17 +118,17 @@ export class Observers {
     ).catch(() => {})
   }
 
-  /** Lets leases begin anew. @returns the claims that are lost. */
+  /** Restarts leases. @returns the claims that are lost. */
   async extend<C extends ClaimName>(name: string, claims: readonly C[], options: ExtendOptions = {}): Promise<C[]> {
     const { leaseMs, timeoutMs } = extendOptions(options)
     requireName('observer', name)
     const lost = await this.#call((api) => api.extend(name, claims.map(nameOf), leaseMs), { timeoutMs })
-    const fences = new Set(lost.map(({ fence }) => fence)) // No two claims have the same.
+    const fences = new Set(lost.map(({ fence }) => fence)) // Fences of claims are unique.
     return claims.filter(({ fence }) => fences.has(fence))
   }
 
   /**
-   * Gives keys back: at once, or, with `error`, as a failed attempt. Claims that are over are passed over.
+   * Gives keys back: at once, or, with `error`, as a failed attempt. Claims that are over are ignored.
    * @returns the keys that are parked now.
    */
   async release<A extends As = 'text'>(
@@ -145,7 +145,7 @@ export class Observers {
 
   // ---- Keys
 
-  /** Marks keys as changed, without a change. They must be in the range. */
+  /** Marks keys as changed, without changing them. They must be in the range. */
   async notify(
     name: string,
     ...keys: readonly Bytes[]
@@ -155,7 +155,7 @@ export class Observers {
     return this.#call((api) => api.notify(name, asked))
   }
 
-  /** Keys whose runs have failed too often, in order. */
+  /** Yields the keys whose runs have failed too often, in order. */
   async *parked<A extends As = 'text'>(
     name: string,
     options: AsOptions<A> = {},
@@ -191,7 +191,7 @@ export class Observers {
 
   // ---- State
 
-  /** Marks all keys of the range. Fulfilled when that has begun. */
+  /** Marks all keys of the range. Resolves when that has begun. */
   async backfill(name: string, options: TimeoutOptions = {}): Promise<void> {
     const { timeoutMs } = plainOptions(options)
     requireName('observer', name)

@@ -6,11 +6,11 @@ export interface RegistrationOptions {
   readonly backfill?: boolean | undefined
   /** Failed runs after which a key is parked; 0: never. Default 16. */
   readonly maxAttempts?: number | undefined
-  /** Wait after the first failed run; it doubles with each further one. Default 200. */
+  /** Wait in milliseconds after the first failed run; it doubles with each further one. Default 200. */
   readonly backoffMs?: number | undefined
-  /** Longest wait after a failed run. Default 60 000. */
+  /** Longest wait after a failed run, in milliseconds. Default 60 000. */
   readonly backoffMaxMs?: number | undefined
-  /** Length of a chain of runs that mark each other's keys, beyond which a key is parked; 0: any. Default 64. */
+  /** Longest chain of runs that mark each other's keys. A key beyond it is parked; 0: no limit. Default 64. */
   readonly maxDepth?: number | undefined
 }
 
@@ -24,7 +24,6 @@ export const REGISTRATION_KINDS: Kinds<RegistrationOptions> = {
   maxDepth: WHOLE,
 }
 
-/** Undefined options are left to the server. */
 export function observerOptionsOf(given: RegistrationOptions): Partial<ObserverOptions> {
   const { maxAttempts, backoffMs, backoffMaxMs, maxDepth } = given
   const options = { maxAttempts, backoffMs, backoffMaxMs, maxDepth }

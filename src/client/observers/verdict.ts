@@ -3,11 +3,11 @@ import { Undetermined } from '../../coordinator/undetermined.js'
 import { isRetryable } from '../../errors/kv-error.js'
 
 /**
- * What becomes of the claims of a try that has failed.
+ * What to do with the claims of a failed attempt.
  * - `again`: a race was lost.
- * - `wait`: the database is away, or the outcome is unknown. To run again is safe in both cases: of two tries that acknowledge one
- *   claim at most one commits.
- * - `release`: somebody else has run since the claim, and there are newer changes.
+ * - `wait`: the database is away, or the outcome is unknown. Running again is safe in both cases: of two attempts that
+ *   acknowledge one claim at most one commits.
+ * - `release`: another worker has run since the claim, and there are newer changes.
  * - `drop`: nothing is left to run, or the cell was handed out again.
  * - `fail`: counts as a failed attempt.
  */

@@ -5,7 +5,6 @@ import { CLOCK_MS_MAX } from '../../limits.js'
 import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
 import { bytesOfBase64 } from './wire-json.js'
 
-/** Of commands with keys or values among their arguments. */
 export const BASE64_FLAG = {
   base64: { help: 'keys and values in the arguments are base64', variable: false },
 } as const satisfies Flags
@@ -25,7 +24,6 @@ export const AT_FLAGS = {
   at: { value: 'TIME', help: 'as of this time, such as 2026-11-23T04:00:00Z', variable: false },
 } as const satisfies Flags
 
-/** Of writes. */
 export const EXPIRY_FLAGS = {
   ttl: { value: 'TIME', help: 'how long the version is there, such as 500ms, 30s, 10m, 2h or 7d', variable: false },
   'expire-at': { value: 'TIME', help: 'when it goes, such as 2026-11-23T04:00:00Z', variable: false },
@@ -33,10 +31,9 @@ export const EXPIRY_FLAGS = {
 
 type Reader<Name extends string> = Pick<FlagReader<Name>, 'optional' | 'isSet' | 'positionals'>
 
-/** The bytes of an argument. @throws UsageError */
 export function bytesOf(given: Given, flags: Pick<FlagReader<'base64'>, 'isSet'>): Uint8Array {
   const { text, from } = given
-  if (!flags.isSet('base64')) return Buffer.from(text) // cli.ts and the shell refuse what is not UTF-8.
+  if (!flags.isSet('base64')) return Buffer.from(text) // cli.ts and the shell refuse arguments that are not UTF-8.
   const bytes = bytesOfBase64(text)
   if (bytes === undefined) throw new UsageError(`${from} is not base64, with padding`)
   return bytes
@@ -47,7 +44,6 @@ export function keyOf(flags: Reader<'base64'>): Uint8Array {
   return bytesOf({ text: notEmpty({ text: flags.positionals[0] ?? '', from: 'KEY' }), from: 'KEY' }, flags)
 }
 
-/** @throws UsageError */
 export function rangeOf(flags: Reader<'prefix' | 'start' | 'end' | 'base64'>) {
   const bound = (name: 'prefix' | 'start' | 'end'): Uint8Array | undefined => {
     const given = flags.optional(name)
@@ -59,7 +55,6 @@ export function rangeOf(flags: Reader<'prefix' | 'start' | 'end' | 'base64'>) {
   return { prefix }
 }
 
-/** Of writes. */
 export const ONCE_FLAG = {
   'idempotency-key': {
     value: 'TEXT',
@@ -68,22 +63,19 @@ export const ONCE_FLAG = {
   },
 } as const satisfies Flags
 
-/** @throws UsageError */
 export function idempotencyKeyOf(flags: Reader<'idempotency-key'>): string | undefined {
   return checked(flags.optional('idempotency-key')?.text, requireIdempotencyKey)
 }
 
-/** @throws UsageError */
 export function nameOf(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
   return checked(name, (name) => requireName(of, name))
 }
 
-/** @throws UsageError */
 export function leaseNameOf(name: string | undefined): string | undefined {
   return checked(name, requireLeaseName)
 }
 
-/** The text, where the client accepts it. */
+/** Checks the text as the client does. */
 function checked(text: string | undefined, require: (text: string) => unknown): string | undefined {
   try {
     if (text !== undefined) require(text)
@@ -93,14 +85,12 @@ function checked(text: string | undefined, require: (text: string) => unknown): 
   }
 }
 
-/** A count, or a timestamp. @throws UsageError */
 export function positiveOf(given: Given | undefined): number | undefined {
   return given && integer(given, 1, Number.MAX_SAFE_INTEGER)
 }
 
 const INSTANT = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)$/
 
-/** @throws UsageError */
 export function readAtOf(flags: Reader<'ts' | 'at'>) {
   const ts = positiveOf(flags.optional('ts'))
   const given = flags.optional('at')
@@ -116,7 +106,6 @@ function instantOf({ text, from }: Given): Date {
   throw new UsageError(`${from} must be a time such as 2026-11-23T04:00:00Z, not "${text}"`)
 }
 
-/** @throws UsageError */
 export function expiryOf(flags: Reader<'ttl' | 'expire-at'>): ExpiryOptions | undefined {
   const ttl = flags.optional('ttl')
   const expireAt = flags.optional('expire-at')
@@ -128,7 +117,7 @@ export function expiryOf(flags: Reader<'ttl' | 'expire-at'>): ExpiryOptions | un
   return { ttl: ttlMs }
 }
 
-/** All of stdin. @throws RangeError beyond so many bytes. */
+/** Reads all of stdin. @throws RangeError beyond `bytesMax`. */
 export async function allOf(stdin: AsyncIterable<Uint8Array>, bytesMax: number): Promise<Buffer> {
   const chunks: Uint8Array[] = []
   let length = 0

@@ -78,7 +78,7 @@ that goes away is waited for. A lock that holds the feed back is named after 2 s
           if (resolvedTs >= untilTs) caughtUp.abort()
           else if (stoodMs > LOCK_WAIT_MS_DEFAULT) throw heldBack(await holderOf(db), resolvedTs)
         } else if (stoodMs >= STANDS_MS) {
-          const holder = await holderOf(db).catch(() => undefined) // The stream says so itself where the server is away.
+          const holder = await holderOf(db).catch(() => undefined) // When the server is away, the stream reports it.
           if (holder === undefined || isSame(holder, noted)) return
           noted = holder
           note(heldText(holder, resolvedTs))
@@ -113,13 +113,13 @@ function heldText(holder: Holder | undefined, resolvedTs: Timestamp): string {
   return `${by}; it holds back what was committed above ${resolvedTs}`
 }
 
-/** Says what is in the way, and where another run goes on. */
+/** The error of a feed that locks hold back, with the position for another run. */
 function heldBack(holder: Holder | undefined, resolvedTs: Timestamp): KvError {
   const detail = `${heldText(holder, resolvedTs)}: go on with --since ${resolvedTs}`
   return new KvError('key_locked', detail, isShown(holder) ? { key: holder.key, lock: holder } : {})
 }
 
-/** The lines are those of `GET /v1/changes` as NDJSON. */
+/** Prints the lines of `GET /v1/changes` as NDJSON. */
 async function print(txn: Txn, screen: Screen, table: Table): Promise<void> {
   const { commitTs, startTs, part, isLast } = txn
   if (screen.form === 'table') {

@@ -16,9 +16,9 @@ export interface Call<Name extends string = string> {
   readonly flags: FlagReader<Name>
   readonly screen: Screen
   readonly stdin: AsyncIterable<Uint8Array>
-  /** Ends a command that goes on until it is told to stop. */
+  /** Ends a command that runs until it is told to stop. */
   readonly signal: AbortSignal
-  /** Prints a line about the run beside the results. */
+  /** Prints a line about the run, apart from the results. */
   note(text: string): void
 }
 
@@ -27,9 +27,9 @@ export interface ClientCommand {
   readonly operands: readonly string[]
   readonly flags: Flags
   readonly about: string
-  /** Lines that begin with `$`, and what they print. */
+  /** Lines that begin with `$`, and their output. */
   readonly example: string
-  /** Goes on until SIGINT, which is its proper end. */
+  /** Runs until SIGINT, which is its normal end. */
   readonly isEndless: boolean
   /** @returns `absent` for the exit code 1 without a message. */
   run(call: Call): Promise<'absent' | undefined>
@@ -47,10 +47,10 @@ export function clientCommand<const F extends Flags>(command: {
   return { operands: [], isEndless: false, flags: {}, ...command }
 }
 
-/** A server that cuts so many streams in a row is not waited for. */
+/** A server that cuts this many streams in a row is given up. */
 const CUTS_MAX = 8
 
-/** For the loops of `db.changes`: says that the server is away and waited for. */
+/** For the loops of `db.changes`: prints that the server is away and waited for. */
 export function noteOfWait(note: Call['note']): (error: unknown) => void {
   return (error) => {
     if (error instanceof StreamCut && error.times >= CUTS_MAX) throw error
@@ -58,7 +58,7 @@ export function noteOfWait(note: Call['note']): (error: unknown) => void {
   }
 }
 
-/** Says once per request that it is sent again, when that has gone on for as long as an unreachable server is waited for. */
+/** Prints once per request that it is sent again, when that has lasted as long as an unreachable server is waited for. */
 export function noteOfRetry(note: Call['note']): (error: Error, tries: number) => void {
   let notedFrom = 0
   return ({ message }, tries) => {
@@ -79,7 +79,6 @@ export function usageOf(name: string, { operands, flags }: ClientCommand): strin
   return [name, ...(hasFlags ? ['[flags]'] : []), ...operands].join(' ')
 }
 
-/** The command of the command line. */
 export function commandOf(name: string, command: ClientCommand): Command {
   const flags = { ...command.flags, ...FORM_FLAGS, ...SERVER_FLAGS }
   const own = { ...command.flags, ...FORM_FLAGS }
@@ -104,7 +103,7 @@ ${command.example.replace(/^/gm, '  ')}
       const screen = new Screen(process.stdout, formOf(reader, isTTY))
       const stop = new AbortController()
       if (command.isEndless) process.once('SIGINT', () => stop.abort())
-      process.stdout.on('error', () => process.exit()) // cli.ts has reported what it was, if it was no closed pipe.
+      process.stdout.on('error', () => process.exit()) // cli.ts has reported the error, unless the pipe was closed.
       try {
         const outcome = await command.run({
           db,
@@ -128,7 +127,7 @@ ${command.example.replace(/^/gm, '  ')}
   }
 }
 
-/** @throws UsageError for two forms at a time. */
+/** @throws UsageError when both forms are given. */
 export function formOf(flags: FlagReader<'json' | 'raw'> | FlagReader<'json'>, isTerminal: boolean): Screen['form'] {
   const isRaw = (flags as FlagReader<'raw'>).isSet('raw')
   if (isRaw && flags.isSet('json')) throw new UsageError('--raw does not go with --json')
@@ -136,7 +135,7 @@ export function formOf(flags: FlagReader<'json' | 'raw'> | FlagReader<'json'>, i
   return isTerminal && !flags.isSet('json') ? 'table' : 'lines'
 }
 
-/** An error in one line, as cli.ts prints it. Others are defects, and keep their stack. */
+/** An error that is printed in one line, by cli.ts. Other errors are defects, and keep their stack. */
 class Failure extends Error {
   readonly code = 'failed'
 }

@@ -24,7 +24,10 @@ the columns of the paper, by timestamp.`,
   },
 })
 
-/** A row per timestamp, newest first: a lock and a value stand at the start_ts of their transaction, a write record at its commit_ts. */
+/**
+ * One row per timestamp, newest first: a lock and a value are in the row of their transaction's start_ts, a write record in that
+ * of its commit_ts.
+ */
 function columnsOf({ lock, writes, values }: Records<'bytes'>): string[][] {
   const rows = new Map<number, { lock?: string; write?: string; data?: string }>()
   const at = (ts: number) => {

@@ -13,7 +13,7 @@ import {
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
-/** The longest value that any server may take. */
+/** The longest value that any server may accept. */
 const VALUE_BYTES_MAX = 256 * 1024 * 1024
 
 export const put = clientCommand({

@@ -6,7 +6,7 @@ import { wireJson } from './wire-json.js'
 /** `table` for people, `lines` of JSON for programs, `raw` bytes. */
 export type Form = 'table' | 'lines' | 'raw'
 
-/** Bytes that are collected before they are written, at the latest when the event loop is free. */
+/** Bytes collected before a write. A shorter rest is written when the event loop is free. */
 const PENDING_MAX = 64 * 1024
 const COLUMNS_DEFAULT = 100
 
@@ -15,7 +15,6 @@ export interface Sink {
   readonly columns?: number
 }
 
-/** Where a command prints its results. */
 export class Screen {
   readonly form: Form
   readonly #sink: Sink & NodeJS.EventEmitter
@@ -43,7 +42,7 @@ export class Screen {
     return this.write(`${wireJson(value)}\n`)
   }
 
-  /** Rows of names and values. */
+  /** Prints rows of names and values. */
   record(fields: readonly (readonly [name: string, value: string])[]): Promise<void> {
     const width = Math.max(...fields.map(([name]) => name.length))
     return this.write(fields.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(''))
@@ -64,7 +63,7 @@ export class Screen {
     })
   }
 
-  /** Prints nothing more: a command that goes on fails. */
+  /** Prints nothing more: a command that still runs fails. */
   close(): void {
     this.#isClosed = true
     this.#pending = []

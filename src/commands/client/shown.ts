@@ -5,7 +5,7 @@ import { asBuffer } from '../../bytes/key-text.js'
 const UNSHOWN = /[\p{Cc}\p{Cs}\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu
 const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }
 
-/** Bytes for a terminal: text on one line, without anything that the terminal would obey; hex where it is not UTF-8. */
+/** Bytes as text on one line, without control of the terminal; hex where they are not UTF-8. */
 export function shown(bytes: Uint8Array): string {
   const buffer = asBuffer(bytes)
   return isUtf8(buffer) ? shownText(buffer.toString()) : `0x${buffer.toString('hex')}`
@@ -23,7 +23,6 @@ const WIDE =
   /^(?:\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}])/u
 const ASCII = /^[\x20-\x7e]*$/
 
-/** Columns of a terminal that the text takes. */
 export function widthOf(text: string): number {
   if (ASCII.test(text)) return text.length
   let width = 0
@@ -31,10 +30,9 @@ export function widthOf(text: string): number {
   return width
 }
 
-/** UTF-16 units that a column of a terminal takes at most: more are cut, so that a long text costs no more than a short one. */
+/** Most UTF-16 units per column of a terminal: more are cut, so that a long text costs no more than a short one. */
 const UNITS_PER_COLUMN = 16
 
-/** @returns the text, cut to so many columns with an ellipsis. */
 export function cutTo(text: string, width: number): string {
   let used = 0
   let all = ''

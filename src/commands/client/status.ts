@@ -16,7 +16,7 @@ export const status = clientCommand({
   },
 })
 
-/** One row per field, with those of objects as `feed.lag_ms`. */
+/** One row per field. Fields of objects get names such as `feed.lag_ms`. */
 function rowsOf(fields: object, path: string): [string, string][] {
   return Object.entries(fields).flatMap(([name, value]): [string, string][] => {
     const at = `${path}${snakeCase(name)}`

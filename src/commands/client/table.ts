@@ -4,7 +4,6 @@ const ROWS_MEASURED = 100
 const WIDTH_MAX = 60
 const GAP = '  '
 
-/** Text in columns. The widths are those of the first rows; the last column takes the rest of the line, and is cut there. */
 export class Table {
   readonly #header: readonly string[]
   readonly #columns: number
@@ -13,7 +12,7 @@ export class Table {
   /** Rows that wait until the widths are known. */
   #waiting: (readonly string[])[] | undefined
 
-  /** @param isLive rows are shown as they come, so that the widths can only grow. */
+  /** @param isLive rows are shown as they arrive, so that the widths can only grow. */
   constructor(header: readonly string[], columns: number, { isLive = false } = {}) {
     this.#header = header
     this.#columns = columns
@@ -29,7 +28,7 @@ export class Table {
     return this.#isLive || this.#waiting.length >= ROWS_MEASURED ? this.end() : ''
   }
 
-  /** @returns the lines that are left, with the header of a table that has not shown it. */
+  /** @returns the remaining lines, with the header if it was not shown yet. */
   end(): string {
     if (this.#waiting === undefined) return ''
     const rows = this.#waiting

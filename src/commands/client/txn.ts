@@ -4,7 +4,7 @@ import { allOf, idempotencyKeyOf, ONCE_FLAG } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { fromWireJson, wireJsonLines } from './wire-json.js'
 
-/** The longest request body that any server may take. */
+/** The longest request body that any server may accept. */
 const BODY_BYTES_MAX = 512 * 1024 * 1024
 
 export const txn = clientCommand({
@@ -30,7 +30,7 @@ prints the answer. When a check does not hold nothing is written, and the exit c
   },
 })
 
-/** The server checks what is in it. */
+/** The server checks the content. */
 async function bodyOf(path: string, stdin: AsyncIterable<Uint8Array>): Promise<object> {
   const file = path === '-' ? undefined : await openFile(path)
   try {

@@ -7,13 +7,12 @@ export function wireJson(value: unknown): string {
   return JSON.stringify(toWire(value))
 }
 
-/** The same over several lines, for people. */
 export function wireJsonLines(value: unknown): string {
   return JSON.stringify(toWire(value), null, 2)
 }
 
 /**
- * The opposite: a message for the client of JSON that was written for the API.
+ * Inverse of `wireJson`: turns JSON of the API into a message for the client.
  * @throws SyntaxError
  */
 export function fromWireJson(text: string): unknown {
@@ -37,7 +36,7 @@ function fromWire(value: unknown, depth: number): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, field]) => [camelCase(name), fromWire(field, depth + 1)]))
 }
 
-/** @returns undefined for text that is not base64 of the standard alphabet, padded. */
+/** @returns undefined for text that is not padded base64 of the standard alphabet. */
 export function bytesOfBase64(text: string): Buffer | undefined {
   const bytes = Buffer.from(text, 'base64')
   return bytes.toString('base64') === text ? bytes : undefined

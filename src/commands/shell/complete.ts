@@ -12,7 +12,6 @@ const KEYS_MAX = 100
 const KEYS_MS_MAX = 1000
 const SLASH = 0x2f
 
-/** @returns the possible words in place of the last one, and the text of that. */
 export async function complete(
   line: string,
   commands: ReadonlyMap<string, Completable>,
@@ -49,7 +48,7 @@ function operandsIn(words: readonly string[], flags: Flags): number {
   return count
 }
 
-/** Keys that begin with a text, up to the next slash: as of files, one level at a time. */
+/** Keys that begin with a text, up to the next slash: one level at a time, like files. */
 async function keysAt(db: Pick<Db, 'scan'>, text: string): Promise<string[]> {
   const prefix = Buffer.from(text)
   const end = afterPrefix(prefix)
@@ -72,10 +71,10 @@ async function keysAt(db: Pick<Db, 'scan'>, text: string): Promise<string[]> {
     let start: Uint8Array | undefined = prefix
     for (let i = 0; start !== undefined && i < KEYS_MAX && performance.now() < deadline; i++)
       start = await next(start, false)
-    // Readline inserts what all have in common: with the last one that is right although others are left out.
+    // Readline inserts the common beginning of all: with the last key it is right although others are left out.
     if (start !== undefined) await next(start, true)
     return [...new Set(found)]
   } catch {
-    return [] // Without a server there are no keys.
+    return [] // Without a server there are no keys to suggest.
   }
 }

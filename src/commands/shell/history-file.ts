@@ -4,11 +4,11 @@ import { dirname, join } from 'node:path'
 
 export const HISTORY_LINES_MAX = 1000
 
-/** Lines of earlier shells, in a file that only the user may read. A file that cannot be used is done without. */
+/** Lines of earlier shells, in a file that only the user may read. Errors of the file are ignored. */
 export class HistoryFile {
   readonly #path: string | undefined
 
-  /** @param path undefined keeps nothing. */
+  /** @param path undefined keeps no history. */
   constructor(path: string | undefined) {
     this.#path = path
   }
@@ -19,7 +19,7 @@ export class HistoryFile {
     return join(directory, 'perkv', 'history')
   }
 
-  /** The newest first. A file that has grown long is cut. */
+  /** Lines, newest first. A file that has grown long is cut. */
   load(): string[] {
     if (this.#path === undefined) return []
     try {
@@ -32,7 +32,7 @@ export class HistoryFile {
     }
   }
 
-  /** A line that begins with a blank is not kept. */
+  /** Ignores a line that begins with a blank. */
   add(line: string): void {
     if (this.#path === undefined || line === '' || line.startsWith(' ')) return
     try {

@@ -86,7 +86,7 @@ class Shell {
   readonly #db: Connection
   readonly #isTerminal: boolean
   readonly #isJson: boolean
-  /** Of the running command. */
+  /** Interrupts the running command. */
   #interrupt: (() => void) | undefined
   #txn: OpenTxn | undefined
   #isOver = false
@@ -193,10 +193,10 @@ class Shell {
     lines.prompt()
   }
 
-  /** Prints what goes wrong. */
+  /** Runs one line, and prints its error. */
   async #runLine(line: string): Promise<void> {
     try {
-      // Node reads bytes that are not UTF-8 so. A key that really has the character can be given in base64.
+      // Node decodes bytes that are not UTF-8 to this character. A key that really has it can be given in base64.
       if (line.includes('\ufffd')) throw new UsageError('the line is not UTF-8: give keys and values with --base64')
       const { words, openQuote } = splitWords(line)
       const [name, ...args] = words.map(({ text }) => text)
@@ -276,7 +276,7 @@ class Shell {
   }
 }
 
-/** The lines of the shell come from there. */
+/** The shell itself reads stdin. */
 const NO_STDIN: AsyncIterable<Uint8Array> = {
   [Symbol.asyncIterator]() {
     throw new UsageError('a shell has no stdin for a command: give the value, or a file')

@@ -4,7 +4,6 @@ interface Word {
   readonly at: number
 }
 
-/** The words of a line, and whether its end is within a word or quotes. */
 export interface Line {
   readonly words: readonly Word[]
   readonly isOpen: boolean
@@ -33,7 +32,6 @@ export function splitWords(line: string): Line {
   return { words, isOpen: word !== undefined, openQuote: quote }
 }
 
-/** A word that is read as this text. */
 export function quoted(text: string): string {
   return text === '' ? "''" : text.replace(/[\s\\'"]/g, '\\$&')
 }

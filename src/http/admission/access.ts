@@ -20,10 +20,6 @@ declare module 'fastify' {
 
 const BEARER = /^bearer +([^ ]+) *$/i
 
-/**
- * Checks the token of each request before its body is read, and sets `request.grant`.
- * @param tokens undefined: every caller may do everything.
- */
 export function guardRoutes(app: FastifyInstance, tokens: TokensInForce | undefined): void {
   app.decorateRequest('grant')
   app.addHook('onRequest', (request, _reply, done) => {
@@ -52,7 +48,7 @@ function grantOf(request: FastifyRequest, tokens: TokensInForce): Grant {
   return grant
 }
 
-/** Who is behind a request: see `Shares`. Where tokens are needed, those without one are told apart by their addresses. */
+/** The identity of a caller for `Shares`. Where tokens are needed, callers without one are distinguished by address. */
 export function callerOf({
   grant,
   ip,
@@ -60,7 +56,7 @@ export function callerOf({
   readonly grant: Grant | undefined
   readonly ip: string
 }): string | undefined {
-  return grant === NOTHING ? ip : grant?.identity // Malformed URLs have no grant.
+  return grant === NOTHING ? ip : grant?.identity // Requests with malformed URLs have no grant.
 }
 
 export function bearerToken(authorization: string | undefined): string | undefined {

@@ -2,9 +2,9 @@ import type { Limits } from '../../limits.js'
 
 /**
  * The kind of load that a request is.
- * `ending`: ends a transaction or lock (commit, rollback, resolve) or keeps it alive. Shed last, because other requests wait
- * for it. `writing`: goes through the write queue. `watching`: asks about the server itself, and is never shed.
- * `reading`: all other requests.
+ * `ending`: ends a transaction or lock (commit, rollback, resolve) or keeps it alive. Shed last, because other requests wait for
+ * it. `writing`: goes through the write queue. `watching`: asks about the server itself, and is never shed. `reading`: all other
+ * requests.
  */
 export type Work = 'ending' | 'reading' | 'writing' | 'watching'
 
@@ -59,9 +59,9 @@ export function overloadOf(
 }
 
 /**
- * @param bytes of this body that have arrived, or that its headers announce.
- * @param otherBytes of all other bodies that have arrived.
- * @returns the reason to refuse the body; undefined: there is room. A body alone always fits.
+ * @param bytes bytes of this body that have arrived, or that its headers announce.
+ * @param otherBytes bytes of all other bodies that have arrived.
+ * @returns the reason to refuse the body; undefined: there is room. A single body always fits.
  */
 export function bodyOverloadOf(work: Work, bytes: number, otherBytes: number, limits: Limits): string | undefined {
   const max = limits.bodiesBytesMax * (work === 'ending' ? ENDING_SHARE : 1)

@@ -14,7 +14,7 @@ interface Progress {
   readonly atMs: number
 }
 
-/** The long bodies that are arriving, ordered by their last progress, oldest first. */
+/** Long bodies that are arriving, ordered by their last progress, oldest first. */
 export class ArrivingBodies {
   readonly #progress = new Map<ArrivingBody, Progress>()
 
@@ -22,7 +22,7 @@ export class ArrivingBodies {
     this.#progress.delete(body)
   }
 
-  /** Called for each piece. Fewer than STALLED_BODY_BYTES_PER_S since the last progress do not count as progress. */
+  /** Call for each piece. Fewer than STALLED_BODY_BYTES_PER_S since the last progress do not count as progress. */
   moved(body: ArrivingBody): void {
     const before = this.#progress.get(body)
     if (before !== undefined && body.heldBytes - before.bytes < STALLED_BODY_BYTES_PER_S) return

@@ -10,7 +10,7 @@ import { callerOf } from './access.js'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** A POST that changes nothing: its answer may be refused as that of a GET. */
+    /** A POST that changes nothing: like that of a GET, its answer may be refused. */
     onlyReads?: boolean
   }
 }
@@ -22,12 +22,12 @@ export class Backpressure {
     readonly stalledMsMax: number,
   ) {}
 
-  /** @returns false: the caller has too many answers in memory already, and this one does not have to be sent. */
+  /** @returns false when the answer must not be sent: the caller has too many answers in memory already. */
   watch(request: FastifyRequest, { raw }: FastifyReply, payload: unknown): boolean {
     const bytes = bytesOf(payload)
     if (bytes !== undefined && bytes < LONG_ANSWER_BYTES) return true
     const caller = callerOf(request)
-    // An answer that is made once for all takes no memory, and one that is made while the client receives it only the page that is read ahead.
+    // A shared answer takes no memory of its own; a generated one only the page that is read ahead.
     const isCounted = bytes !== undefined && !isMade(payload)
     if (isCounted && mayRefuse(request) && !this.budget.hasRoomFor(caller)) {
       if (payload instanceof LongAnswer) payload.destroy()
@@ -49,17 +49,17 @@ export class Backpressure {
     else arm(raw.socket)
     raw.on('timeout', () => {
       if (raw.writableLength > 0) raw.destroy()
-      else arm(raw.socket) // Nothing waits to be sent: the server is slow, not the client.
+      else arm(raw.socket) // No bytes wait to be sent: the server is slow, not the client.
     })
   }
 }
 
-/** A client has to learn what a change has done. */
+/** Whether the answer may be refused. The client must learn the outcome of a change. */
 export function mayRefuse({ method, routeOptions }: FastifyRequest): boolean {
   return method === 'GET' || method === 'HEAD' || routeOptions.config.onlyReads === true
 }
 
-/** Bytes in memory; undefined for a stream, which is made while the client receives it. */
+/** Bytes in memory; undefined for a stream, which is generated while the client receives it. */
 function bytesOf(payload: unknown): number | undefined {
   if (payload === undefined || payload === null) return 0
   if (typeof payload === 'string' || payload instanceof Uint8Array) return payload.length

@@ -24,7 +24,7 @@ interface Reading {
   readonly done: BodyDone
 }
 
-/** Pieces shorter than this on average are joined, because each costs some 250 bytes of memory beside its content. */
+/** Pieces shorter than this on average are joined, because each costs some 250 bytes of memory besides its content. */
 const PIECE_BYTES_MIN = 4096
 const PIECES_AT_A_TIME = 256
 
@@ -104,7 +104,7 @@ export class BodyReader implements ArrivingBody {
     if (this.#bytes > SMALL_BODY_BYTES) room.gone(this)
     if (error !== null) {
       flight.end()
-      message.resume() // Discards the rest, so that the connection goes on.
+      message.resume() // Discards the rest, so that the connection stays usable.
     }
     done(error, body)
   }

@@ -1,6 +1,6 @@
 import { Shares } from '../../access/shares.js'
 
-/** Counts the requests in flight and their bodies. Only a `Flight` changes the counts, and gives its share back once. */
+/** Counts the requests in flight and their bodies. Only a `Flight` changes the counts, and returns its share once. */
 export class InFlight {
   /** Requests whose bodies have arrived, or that have none. */
   requests = 0
@@ -11,7 +11,7 @@ export class InFlight {
   /** `requests` of each caller. */
   readonly shares = new Shares()
 
-  /** @param isReceiving the request has a body that is still arriving. */
+  /** @param isReceiving the body of the request is still arriving. */
   begin(isReceiving: boolean, caller: string | undefined): Flight {
     return new Flight(this, isReceiving, caller)
   }

@@ -11,7 +11,7 @@ export class LoopDelay {
   #before = 0
   #ms = 0
   readonly #timer: NodeJS.Timeout
-  /** Seconds by which each tick came late. */
+  /** Delays of all ticks, in seconds. */
   readonly delays = new Histogram(SECONDS)
 
   constructor() {

@@ -9,25 +9,25 @@ export interface WatchOptions {
   /** See `LetIn.follow`. */
   readonly requires?: (grant: Grant) => void
   /**
-   * Called once, unless `end` was called before. @param error the server closes, or the token is not let in any more; undefined:
-   *   the client has gone.
+   * Called once, unless `end` was called before. @param error the server closes, or the token has lost its rights; undefined:
+   * the client has gone.
    */
   readonly ended?: (error: KvError | undefined) => void
   /**
-   * The wait ends so long after the client has ended its side of the connection, and is answered as if its time were over: most such
-   * clients have gone. 0 where the answer hands something out that would be lost. Absent: it goes on, as writes show who has gone.
+   * How long the wait goes on after the client has ended its side of the connection; then it is answered as if its time were
+   * over, because most such clients have gone. 0 where an answer hands out something that would be lost. Absent: it goes on,
+   * because writes show whether the client has gone.
    */
   readonly endedWaitMs?: number | undefined
 }
 
-/** A request that waits for something to happen: a claim, a long poll, a stream. */
 export interface Watch {
-  /** Aborts when the client hangs up, when the server closes, and when the token is not let in any more. */
+  /** Aborts when the client hangs up, when the server closes, and when the token has lost its rights. */
   readonly signal: AbortSignal
   readonly isEnded: boolean
-  /** It ended because the client has ended its side. An answer may reach it all the same. */
+  /** Whether it ended because the client has ended its side. An answer may still reach the client. */
   readonly hasClientEnded: boolean
-  /** Why it ended while the client was still there. */
+  /** The reason of an end while the client was still connected. */
   readonly error: KvError | undefined
   /** Idempotent. */
   end(): void
@@ -59,7 +59,7 @@ class OpenWatch implements Watch {
     }, this.options.endedWaitMs)
   }
 
-  /** Made at the first call, because thousands of watches need none. */
+  /** Created at the first call, because thousands of watches need none. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()
     if (this.#isAborted) this.#abort.abort(this.#error)
@@ -88,7 +88,7 @@ class OpenWatch implements Watch {
   }
 
   readonly hangUp = (): void => {
-    if (this.#isEnded) return // Its answer has gone: an abort would only cost.
+    if (this.#isEnded) return // The answer was sent: an abort would only cost time.
     this.end()
     this.#isAborted = true
     this.#abort?.abort(this.#error)
@@ -96,7 +96,6 @@ class OpenWatch implements Watch {
   }
 }
 
-/** The requests that wait. */
 export class OpenWatches {
   readonly #watches = new Set<OpenWatch>()
   readonly shares = new Shares()

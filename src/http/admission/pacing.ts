@@ -6,7 +6,7 @@ type Request = [request: IncomingMessage, response: ServerResponse]
 const PER_TURN = 64
 /** Requests started in a turn that accepted a connection: fewer, because more connections may be waiting. */
 const PER_ACCEPTING_TURN = 4
-/** `#nextTurn` is scheduled from this many on, so that a single request does not pay for it. */
+/** `#nextTurn` is scheduled from this many requests on, so that a single request does not pay for it. */
 const FREE_PER_TURN = PER_ACCEPTING_TURN
 /** Requests for this path never wait. */
 const LIVE = '/livez'
@@ -26,7 +26,7 @@ export class Pacing {
     this.#waitingMax = waitingMax
   }
 
-  /** Whether another request may start in this turn, and counts it. If not, it must `wait`. */
+  /** Counts a request if it may start in this turn. Otherwise it must `wait`. */
   mayStart(): boolean {
     const isFull = this.#started >= this.#perTurn || this.#waiting.length > 0
     if (isFull && this.#waiting.length < this.#waitingMax) return false

@@ -20,7 +20,6 @@ export function rawBodies(
   })
 }
 
-/** @throws KvError `payload_too_large` */
 export function rawValueOf(request: FastifyRequest, limits: Limits): Uint8Array {
   const value = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0)
   requireValue(value, 'body', limits.valueBytesMax)

@@ -12,10 +12,9 @@ interface Following {
   readonly ended: (error: KvError) => void
 }
 
-/** The tokens that the server knows now, and the requests that wait under one of them. */
 export class TokensInForce {
   readonly authenticate: Authenticate
-  /** Counts how often the tokens were read again. */
+  /** Incremented whenever the tokens are read again. */
   version = 0
   readonly #following = new Set<Following>()
 
@@ -27,7 +26,7 @@ export class TokensInForce {
     return new LetInByToken(this, token, grant)
   }
 
-  /** The tokens were read again: ends what waits under those that are gone, or may do less. */
+  /** Call after the tokens were read again: ends waiting requests whose token is gone, or has lost rights that they need. */
   changed(): void {
     this.version++
     void inSlices(this.#askAgain())
@@ -95,7 +94,6 @@ class LetInByToken implements LetIn {
   }
 }
 
-/** @throws KvError `unauthorized` */
 export function grantOfToken(token: string | undefined, authenticate: Authenticate): Grant {
   const grant = token === undefined ? undefined : authenticate(token)
   if (grant !== undefined) return grant

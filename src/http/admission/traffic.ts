@@ -30,7 +30,6 @@ declare module 'fastify' {
   }
 }
 
-/** The `overload` object of `/v1/status`. */
 export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | 'loopDelayMs'> {
   /** `locks` and the queue are undefined when the store does not count them. */
   readonly locks: number | undefined
@@ -43,11 +42,11 @@ export interface TrafficStatus extends Pick<Load, 'requests' | 'answerBytes' | '
   readonly shed: number
 }
 
-/** No more is read from the connection of a shed request for this time, because refusing requests is work too. */
+/** After a request was shed, its connection is not read for this time, because refusing requests is work too. */
 export const HOLD_BACK_MS = 250
 const LOG_EVERY_MS = 10_000
 
-/** Counts what the requests in flight hold, and sheds requests before their bodies are read. */
+/** Counts the resources of the requests in flight, and sheds requests before their bodies are read. */
 export class Traffic implements Load, BodyRoom {
   readonly #inFlight = new InFlight()
   readonly #arriving = new ArrivingBodies()
@@ -89,7 +88,6 @@ export class Traffic implements Load, BodyRoom {
     return this.#loopDelay.ms
   }
 
-  /** See `LoopDelay.delays`. */
   get loopDelays(): Histogram {
     return this.#loopDelay.delays
   }
@@ -153,7 +151,7 @@ export class Traffic implements Load, BodyRoom {
   }
 
   /**
-   * Lets a request wait for something to happen. It holds no work, so it is no longer counted as in flight.
+   * Lets a request wait for an event. It holds no work, so it no longer counts as in flight.
    * @throws KvError `overloaded`
    */
   openWatch(request: FastifyRequest, reply: FastifyReply, options: WatchOptions = {}): Watch {
@@ -165,7 +163,7 @@ export class Traffic implements Load, BodyRoom {
     return this.#watches.open(request, reply, options)
   }
 
-  /** The reason why even reads are shed at this moment; undefined when they are not. */
+  /** The reason why even reads are shed now; undefined when they are not. */
   get overload(): string | undefined {
     return this.#overloadOf('reading', undefined)
   }
@@ -175,7 +173,7 @@ export class Traffic implements Load, BodyRoom {
     return overloadOf(work, this, this.#pressure, this.#limits) ?? this.#shareOverloadOf(work, caller)
   }
 
-  /** The caller leaves others too little. */
+  /** The reason to shed a request whose caller uses more than its share. */
   #shareOverloadOf(work: Work, caller: string | undefined): string | undefined {
     if (caller === undefined || work === 'watching') return undefined
     const { requestsMax } = this.#limits
@@ -186,7 +184,7 @@ export class Traffic implements Load, BodyRoom {
   }
 
   #admit(request: FastifyRequest, work: Work): KvError | undefined {
-    if (request.flight !== undefined) return undefined // The hook runs twice for HEAD: it has its own and that of its GET.
+    if (request.flight !== undefined) return undefined // The hook runs twice for HEAD: its own, and that of its GET.
     const announced = announcedBytes(request)
     const caller = callerOf(request)
     const overload =
@@ -201,7 +199,7 @@ export class Traffic implements Load, BodyRoom {
   }
 
   /**
-   * Admits a request that has arrived as a whole, with at most SMALL_BODY_BYTES.
+   * Admits a request that has arrived completely, with at most SMALL_BODY_BYTES.
    * @throws KvError `overloaded`
    */
   admitWhole(work: Work, bodyBytes: number, caller: string | undefined): Flight {
@@ -212,7 +210,7 @@ export class Traffic implements Load, BodyRoom {
     return flight
   }
 
-  /** Whether the announced body finds no room, even if all stalled bodies were refused. */
+  /** The reason to refuse the announced body: there would be no room even if all stalled bodies were refused. */
   #bodyOverload({ routeOptions }: FastifyRequest, work: Work, announced: number): string | undefined {
     const isCounted = announced <= this.#limits.bodyBytesMax && routeOptions.config.bodyIsStream !== true
     const { bodyBytes } = this.#inFlight
@@ -231,7 +229,7 @@ export class Traffic implements Load, BodyRoom {
     const received: BodyDone = (...outcome) => {
       progress?.received()
       try {
-        request.raw.letIn?.require() // A body may take its time.
+        request.raw.letIn?.require() // The token may have changed while the body arrived.
       } catch (error) {
         return done(error as KvError)
       }
@@ -240,7 +238,7 @@ export class Traffic implements Load, BodyRoom {
     new BodyReader({ message: request.raw, bytesMax, work, flight: request.flight, room: this, done: received }).start()
   }
 
-  /** Makes room for another piece of a long body: stalled bodies are refused first, then this one. */
+  /** Makes room for another piece of a long body: refuses stalled bodies first, then this one. */
   arrived(body: BodyReader): void {
     this.#arriving.moved(body)
     const isOver = (): boolean => {
@@ -277,7 +275,7 @@ function announcedBytes({ method, headers }: FastifyRequest): number {
   return Number(headers['content-length'] ?? 0)
 }
 
-/** Nobody is told what was read after the token has gone. */
+/** The error for a caller that has lost its token meanwhile: nothing that was read may reach it. */
 function refusalOf({ raw }: FastifyRequest): Error | undefined {
   try {
     raw.letIn?.require()

@@ -4,13 +4,16 @@ import { KvError } from '../../errors/kv-error.js'
 import type { SignalSource } from '../../event-loop/late-signal.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 
-/** Calls `over` once: when the message is sent or received as a whole, when its client hangs up, or now if that is past. */
+/** Calls `over` once: when the message was sent or received completely, when its client hangs up, or now if that has happened. */
 export function whenOver(message: IncomingMessage | ServerResponse, over: () => void): void {
   if (message.destroyed) over()
   else message.once('close', over)
 }
 
-/** Aborts when the client hangs up before its answer has ended, or its token has gone. Made at the first call, as most requests never need it. */
+/**
+ * Aborts when the client hangs up before its answer has ended, or loses its token. Created at the first call, as most requests
+ * never need it.
+ */
 export function hangUp(answer: ServerResponse): SignalSource {
   let signal: AbortSignal | undefined
   const make = (): AbortSignal => {
@@ -30,7 +33,7 @@ export function hangUpSignal(answer: ServerResponse): AbortSignal {
 export function abortOnHangUp(abort: AbortController, answer: ServerResponse): void {
   const unfollow = answer.req.letIn?.follow((error) => abort.abort(error))
   let timer: NodeJS.Timeout | undefined
-  // Most clients that have ended their side have gone. Those that have not are answered, but not waited for at great length.
+  // Most clients that have ended their side have gone. The others are answered, but long waits end early.
   const forget = whenInputEnds(answer.req.socket, () => {
     timer = setTimeout(() => abort.abort(clientEnded()), LOCK_WAIT_MS_DEFAULT).unref()
   })
@@ -44,16 +47,19 @@ export function abortOnHangUp(abort: AbortController, answer: ServerResponse): v
 
 const endings = new WeakMap<Socket, Set<() => void>>()
 
-/** Calls `then` when the client has ended its side of the connection, or now. @returns what makes it forget that. */
+/**
+ * Calls `then` when the client has ended its side of the connection, or now if it has. @returns a function that removes the
+ * listener.
+ */
 export function whenInputEnds(socket: unknown, then: () => void): () => void {
-  if (!(socket instanceof Socket)) return () => {} // A request by `inject` has none.
+  if (!(socket instanceof Socket)) return () => {} // A request by `inject` has no socket.
   if (socket.readableEnded) {
     then()
     return () => {}
   }
   let all = endings.get(socket)
   if (all === undefined) {
-    const waiting = new Set<() => void>() // One listener for all: as many as are pipelined would look like a leak to Node.
+    const waiting = new Set<() => void>() // One listener for all: as many as there are pipelined requests would look like a leak to Node.
     all = waiting
     endings.set(socket, waiting)
     socket.once('end', () => {
@@ -69,7 +75,6 @@ function clientEnded(): KvError {
   return new KvError('deadline_exceeded', detail, {})
 }
 
-/** Ends the waits of a request that nobody waits for. No client sees it. */
 export function clientGone(): KvError {
   return new KvError('txn_not_found', 'the client has gone', {})
 }

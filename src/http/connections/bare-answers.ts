@@ -17,8 +17,8 @@ interface ClientError extends Error {
 }
 
 /**
- * Answers on a bare socket, where no request exists: malformed HTTP, headers that are too long, a request that takes too
- * long. Node's own answers would carry neither a problem nor the headers that protect browsers.
+ * Answers on a bare socket, where no request exists: malformed HTTP, headers that are too long, a request that takes too long.
+ * Node's own answers would carry neither a problem nor the headers that protect browsers.
  */
 export function malformedHandler({ headerBytesMax }: Limits) {
   return (error: ClientError, socket: Socket): void => {
@@ -54,7 +54,7 @@ function endWithProblem(socket: Socket, error: KvError): void {
 
 /** @param problem JSON text; empty when the status says everything. */
 function endWith(socket: Socket, status: number, problem = ''): void {
-  // Not the timer of the socket: answers that are still to be written on it set that one.
+  // Not the socket's own timer: answers that are still to be written set that one.
   const cut = setTimeout(() => socket.destroy(), LINGER_MS)
   socket.once('close', () => clearTimeout(cut))
   const type = problem === '' ? '' : `content-type: ${CONTENT_TYPE.problem}\r\n`

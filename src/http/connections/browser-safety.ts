@@ -17,7 +17,6 @@ export const SAFE_HEADERS = {
   'cache-control': 'no-store',
 } as const
 
-/** `SAFE_HEADERS` as text, for answers that are written to a socket directly. */
 export const SAFE_HEADER_LINES = Object.entries(SAFE_HEADERS)
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join('')
@@ -54,7 +53,7 @@ export function refusal(
   return new KvError('forbidden', 'a server without tokens refuses requests from pages of other sites', {})
 }
 
-/** Only browsers are bound to loopback names. A page can change both headers, but can omit neither. */
+/** Only browsers are restricted to loopback names. A page can change both headers, but can omit neither. */
 function isFromBrowser(headers: IncomingHttpHeaders): boolean {
   return headers['accept-language'] !== undefined || headers['user-agent']?.startsWith('Mozilla/') === true
 }

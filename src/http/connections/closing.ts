@@ -6,26 +6,26 @@ import { hasMoreBehind } from './pipelining.js'
 import { isWithin } from './tls.js'
 
 /**
- * While the server closes, the last request in flight of a connection is answered with `connection: close`, and connections on
- * which no byte of a request has arrived are destroyed.
+ * While the server closes, the last request in flight of a connection is answered with `connection: close`, and connections
+ * without any byte of a request are destroyed.
  * @returns a function to call with a connection whose first bytes did not come through node:http.
  */
 export function closeConnections(app: FastifyInstance): (socket: Socket) => void {
   let isClosing = false
   const unused = unusedConnections(app.server)
   const closeIdle = app.server.closeIdleConnections.bind(app.server)
-  // Until the turn is over, Node takes a connection for idle whose answer has ended, although it has others to send behind that.
+  // Deferred: until the turn ends, Node takes a connection for idle whose answer has ended, even with others still to send.
   app.server.closeIdleConnections = () => void setImmediate(closeIdle)
   app.addHook('preClose', async () => {
     isClosing = true
     for (const socket of unused) if (!hasBegun(socket)) socket.destroy()
   })
-  // Bytes of a first request. Until the handshake is over, those of a TLS connection are none.
+  // Counts bytes of the first request. Until the handshake is over, a TLS connection has received none.
   const isTls = 'setSecureContext' in app.server
   const hasBegun = (socket: Socket): boolean => socket.bytesRead > 0 && (!isTls || socket instanceof TLSSocket)
   app.addHook('onSend', (_request, reply, payload, done) => {
     if (isClosing && hasMoreBehind(reply.raw))
-      reply.raw.removeHeader('connection') // fastify has said close.
+      reply.raw.removeHeader('connection') // fastify has set `close`.
     else if (isClosing) reply.header('connection', 'close')
     done(null, payload)
   })

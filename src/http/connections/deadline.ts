@@ -7,8 +7,8 @@ import { type RawQuery, timeoutMs } from '../wire/query.js'
 import { abortOnHangUp, hangUp, whenOver } from './answer-end.js'
 
 /**
- * Runs the work of a request, and answers when its `timeout_ms` has passed, unless a commit has begun by then: its outcome is
- * waited for. Work that is given up ends at its next step; until then the request counts as in flight.
+ * Runs the work of a request, and answers when its `timeout_ms` has passed. A commit that has begun by then is waited for. Work
+ * that is given up ends at its next step; until then the request counts as in flight.
  * @throws KvError `deadline_exceeded`, `invalid_argument`; the errors of `work`.
  */
 export function untilDeadline<T>(
@@ -35,8 +35,8 @@ export function untilDeadline<T>(
 }
 
 /**
- * The signal of a call that must answer itself, because it may have taken a lock. It ends the call's waits when the client
- * hangs up, and when `timeout_ms` has passed.
+ * The signal of a call that must answer itself, because it may have taken a lock. It ends the call's waits when the client hangs
+ * up, and when `timeout_ms` has passed.
  * @throws KvError `invalid_argument`
  */
 export function waitingSignal(request: FastifyRequest, reply: FastifyReply): LateSignal {
@@ -45,7 +45,8 @@ export function waitingSignal(request: FastifyRequest, reply: FastifyReply): Lat
 }
 
 /**
- * The signal of a call that goes on when its client hangs up: it aborts when `timeout_ms` has passed or the token has gone. undefined without both.
+ * The signal of a call that continues when its client hangs up: it aborts when `timeout_ms` has passed or the token is gone.
+ * undefined without both.
  * @throws KvError `invalid_argument`
  */
 export function timeoutSignal(request: FastifyRequest, reply: FastifyReply): AbortSignal | undefined {

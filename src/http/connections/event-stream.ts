@@ -13,28 +13,28 @@ export type StreamFormat = 'events' | 'ndjson'
 /** A client that does not take the last event of a stream is cut off after this time. */
 const LINGER_MS = 1000
 const PROBES_MS = [0, 100, 1000]
-/** First of all: how long a browser waits before it connects again. */
+/** Sent first: how long a browser waits before it reconnects. */
 const RETRY = 'retry: 1000\n\n'
 const HEARTBEAT = Buffer.from(':\n\n')
 
 export interface StreamOptions {
   readonly format: StreamFormat
-  /** Counts what the client has not taken yet, once it is long. */
+  /** Counts bytes that the client has not taken yet, once they are many. */
   readonly budget: AnswerBudget
   readonly caller: string | undefined
   /** A client that takes nothing for this time is cut off. */
   readonly stalledMsMax: number
-  /** Absent: the source of the events has its own. */
+  /** Absent: the source of the events sends heartbeats itself. */
   readonly heartbeats?: Heartbeats | undefined
 }
 
 /**
- * An answer that goes on: server-sent events, or lines of JSON. The writer sees when the client has not taken what was sent, and
- * has to wait then; nothing is dropped, and nothing is queued beyond that.
+ * An answer without a fixed end: server-sent events, or lines of JSON. The writer sees when the client has not taken what was
+ * sent, and must wait then; nothing is dropped or queued beyond that.
  */
 export class EventStream {
   readonly #raw: ServerResponse
-  /** Kept, because Node takes it away from the answer at its end. A request by `inject` has none. */
+  /** Kept, because Node removes it from the answer at its end. A request by `inject` has none. */
   readonly #socket: Socket | undefined
   readonly #options: StreamOptions
   #lease: AnswerLease | undefined
@@ -72,21 +72,21 @@ export class EventStream {
     if (options.format === 'events') this.#forgetInput = whenInputEnds(this.#socket, this.#probe)
   }
 
-  /** Nothing can be written any more. */
+  /** Whether nothing can be written any more. */
   get isOver(): boolean {
     return this.#isOver
   }
-  /** The client has not taken what was written. */
+  /** Whether the client has not taken what was written. */
   get isFull(): boolean {
     return this.#isFull
   }
 
-  /** @returns whether the client takes more at once. */
+  /** @returns whether the client can take more at once. */
   write(piece: string | Uint8Array): boolean {
     if (this.#isOver) return false
     this.#options.heartbeats?.moved(this)
-    // Without this node:http collects what is written, and sends it at the end of the turn: a slice that wrote to thousands of
-    // streams would be followed by all of their system calls.
+    // Without this node:http collects writes and sends them at the end of the turn: a slice that wrote to thousands of streams
+    // would be followed by all of their system calls.
     this.#socket?.cork()
     const isTaken = this.#raw.write(piece)
     this.#socket?.uncork()
@@ -98,18 +98,21 @@ export class EventStream {
       this.#lease = this.#options.budget.lease(this.#options.caller)
       this.#lease.hold(bytes)
     }
-    this.#raw.setTimeout(this.#options.stalledMsMax) // Node destroys the connection then.
+    this.#raw.setTimeout(this.#options.stalledMsMax) // Node then destroys the connection.
     this.#raw.once('drain', this.#onDrain)
     return false
   }
 
-  /** Calls `then` once: now, or when the client has taken what was written, or when the stream is over. One at a time. */
+  /**
+   * Calls `then` once: when the client has taken what was written, or the stream is over; now if that is so already. One caller
+   * at a time.
+   */
   whenTaken(then: () => void): void {
     if (this.#isFull && !this.#isOver) this.#whenTaken = then
     else then()
   }
 
-  /** Waits until the client has taken what was written, and others have left room for more. */
+  /** Waits until the client has taken what was written, and the shared budget has room for more. */
   async hasRoom(): Promise<void> {
     await new Promise<void>((taken) => this.whenTaken(taken))
     while (!this.#isOver && this.#options.budget.isCrowded) await sleep(CROWDED_MS)
@@ -125,7 +128,7 @@ export class EventStream {
     for (const ms of PROBES_MS) setTimeout(() => this.beat(), ms).unref()
   }
 
-  /** @param last an event that tells why. The connection closes then. */
+  /** @param last an event with the reason. The connection then closes. */
   end(last?: string): void {
     if (this.#isOver) return
     this.#closed()

@@ -2,16 +2,15 @@ import { type ClientRequest, Agent as HttpAgent, type IncomingMessage, request a
 import { Agent as HttpsAgent, request as requestByHttps } from 'node:https'
 import type { Socket } from 'node:net'
 
-/** Marks a request that another server has forwarded: it is not forwarded again. */
 export const FORWARDED = 'perkv-forwarded'
 
-/** Of a connection to another server. */
+/** Longest time to connect to another server. */
 const CONNECT_MS_MAX = 3000
-/** Servers close connections that stand idle for longer, and say so (`Keep-Alive`). */
+/** Servers close connections that are idle for longer than they say (`Keep-Alive`). */
 const IDLE_MS_MAX = 30_000
 const FREE_SOCKETS_MAX = 64
 
-/** What routes read. Those of browsers stay here: this server has judged them. */
+/** Headers that routes read. Headers of browsers are left out: this server has checked them. */
 const REQUEST_HEADERS = [
   'authorization',
   'accept',
@@ -23,7 +22,7 @@ const REQUEST_HEADERS = [
   'traceparent',
   'tracestate',
 ]
-/** Of one connection, not of the answer. */
+/** Headers of one connection, not of the answer. */
 const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
   'date',
@@ -37,18 +36,18 @@ const HOP_BY_HOP: ReadonlySet<string> = new Set([
 
 export interface Forwarding {
   /**
-   * Sends a request on, as it is, and its body as it comes.
+   * Forwards a request unchanged, streaming its body.
    * @param url of the other server. @param target path and query. @param signal ends it, and cuts the answer off.
-   * @returns the answer with its body as a stream; undefined when there was no connection: nothing was sent, and no body was read.
-   *   Rejects when it was sent and not answered, or ended.
+   * @returns the answer with its body as a stream; undefined when there was no connection: nothing was sent, and no body was
+   *   read. Rejects when it was sent and not answered, or ended.
    */
   send(url: string, target: string, request: IncomingMessage, signal: AbortSignal): Promise<IncomingMessage | undefined>
-  /** Closes the connections. */
   close(): void
 }
 
 export function openForwarding(): Forwarding {
-  // Requests may wait for locks as long as clients like, so any number of connections may be busy: each is one of a client.
+  // Unlimited: each busy connection belongs to a request of a client, and requests may wait for locks for as long as clients
+  // like.
   const options = { keepAlive: true, maxFreeSockets: FREE_SOCKETS_MAX, timeout: IDLE_MS_MAX }
   const httpAgent = new HttpAgent(options)
   const httpsAgent = new HttpsAgent(options)
@@ -110,7 +109,7 @@ function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
   request.pipe(upstream)
 }
 
-/** What is left of the body is discarded, so that the client's connection goes on. */
+/** Discards the rest of the body, so that the client's connection stays usable. */
 function stopBody(request: IncomingMessage, upstream: ClientRequest): void {
   request.unpipe(upstream)
   request.resume()
@@ -128,7 +127,6 @@ function headersFor({ method, headers }: IncomingMessage): Record<string, string
   return sent
 }
 
-/** Those of an answer that a client gets. */
 export function answerHeaders({ headers }: IncomingMessage): Record<string, string | string[]> {
   const passed: Record<string, string | string[]> = {}
   for (const name in headers) {

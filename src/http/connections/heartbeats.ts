@@ -5,12 +5,11 @@ interface Beating {
 }
 
 const TICK_MS = 1000
-/** Proxies give a silent connection up after 30 to 60 seconds. */
+/** Proxies close silent connections after 30 to 60 seconds. */
 const SILENT_MS = 20_000
 
-/** Lets silent connections be heard from time to time. */
 export class Heartbeats {
-  /** When each was last heard, the longest silence first. */
+  /** When each connection last sent something; the longest silence comes first. */
   readonly #heardMs = new Map<Beating, number>()
   #ticking: NodeJS.Timeout | undefined
 
@@ -34,7 +33,7 @@ export class Heartbeats {
     const sinceMs = performance.now() - SILENT_MS
     for (const [one, heardMs] of this.#heardMs) {
       if (heardMs > sinceMs) return
-      this.moved(one) // One that is full is not heard either.
+      this.moved(one) // Also when the stream is full and sends no heartbeat.
       one.beat()
       yield
     }

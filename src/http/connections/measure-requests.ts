@@ -3,7 +3,6 @@ import type { HttpMeters } from '../../meters/http-meters.js'
 
 const STREAMS = /^(text\/event-stream|application\/x-ndjson|application\/octet-stream)/
 
-/** Counts the requests that node:http and fastify answer. Those of the fast lane count themselves. */
 export function measureRequests(app: FastifyInstance, meters: HttpMeters): void {
   const unrouted = meters.of('any', 'none')
   app.addHook('onResponse', (request, reply, done) => {
@@ -14,7 +13,7 @@ export function measureRequests(app: FastifyInstance, meters: HttpMeters): void 
   })
 }
 
-/** A value of a key has the type of a backup, but a length too. */
+/** A value of a key has the content type of a backup, but also a length. */
 function isStream(reply: FastifyReply): boolean {
   return reply.getHeader('content-length') === undefined && STREAMS.test(String(reply.getHeader('content-type')))
 }

@@ -4,7 +4,6 @@ import { whenOver } from './answer-end.js'
 
 type Begin = (request: IncomingMessage, answer: ServerResponse) => void
 
-/** A request that has not been answered. */
 interface Asked {
   readonly request: IncomingMessage
   readonly answer: ServerResponse
@@ -13,30 +12,33 @@ interface Asked {
 
 /** Internal to Node. */
 interface NodeAnswer extends ServerResponse {
-  /** The connection ends with it: its head says so, or the client has ended its side. */
+  /** The connection ends with this answer: its head says so, or the client has ended its side. */
   _last: boolean
 }
 
-/** What Node keeps with the connections of its parser. It is internal to Node. */
+/** Fields that Node keeps on the connections of its parser. Internal to Node. */
 interface NodeSocket extends Socket {
-  /** The answer that is being sent, or the next one to be. */
+  /** The answer that is being sent, or the next one. */
   readonly _httpMessage?: ServerResponse | null
   readonly parser?: { readonly incoming?: IncomingMessage | null } | null
-  /** Node reads no more until answers have been sent, and goes on by itself. */
+  /** Node stops reading until answers have been sent, and resumes by itself. */
   readonly _paused?: boolean
 }
 
-/** No more requests of a connection are begun while this many have no answer. As many may wait before the connection is read no more. */
+/**
+ * No further request of a connection begins while this many are unanswered. As many more may wait before the connection is read
+ * no more.
+ */
 const REQUESTS_MAX = 64
-/** Nor while the answers that wait to be sent have this many bytes. */
+/** No further request begins either while unsent answers have this many bytes. */
 const ANSWER_BYTES_MAX = 64 * 1024
 
 const pipelines = new WeakMap<Socket, Pipeline>()
 
 /**
- * Lets the requests of a connection run as if each had come after the answer to the one before (RFC 9112, section 9.3.2): a
- * request that is not safe waits for those before it, and those behind it wait. Requests that are safe run at the same time.
- * A request that is alone on its connection pays for one comparison. Must be called when all listeners for requests are there.
+ * Runs the requests of a connection as if each had come after the answer to the one before (RFC 9112, section 9.3.2): a request
+ * that is not safe waits for those before it, and later ones wait for it. Safe requests run concurrently. A request that is
+ * alone on its connection pays for one comparison. Must be called after all listeners for requests are set.
  */
 export function pipelineRequests(server: Server): void {
   const listeners = server.listeners('request') as Begin[]
@@ -45,20 +47,20 @@ export function pipelineRequests(server: Server): void {
     for (const listener of listeners) listener.call(server, request, answer)
   }
   server.on('request', (request, answer) => {
-    // Node gives an answer its socket when those before it are sent.
+    // Node gives an answer its socket when the answers before it are sent.
     if (answer.socket !== null) begin(request, answer)
     else pipelineOf(request.socket).add({ request, answer, begin })
   })
 }
 
-/** Calls `next` when the requests that have come on the connection are answered. Further ones are not begun. */
+/** Calls `next` when the connection's requests are answered. Further ones do not begin. */
 export function afterAnswers(socket: Socket, next: () => void): void {
   pipelineOf(socket).end(next)
 }
 
 /**
- * Sends the last answer of a connection, to bytes that are no request, when the requests before them are answered. Where those
- * bytes are the body of a request, it is not waited for, and this is its answer; if it has one, the connection is only closed.
+ * Sends the last answer of a connection, to bytes that are no request, after the answers to the requests before them. If those
+ * bytes are the body of a request, this is its answer; if it has been answered already, the connection is only closed.
  */
 export function answerLast(socket: Socket, send: () => void): void {
   const { incoming } = (socket as NodeSocket).parser ?? {}
@@ -67,14 +69,13 @@ export function answerLast(socket: Socket, send: () => void): void {
   const broken = isInBody ? pipeline.drop(incoming) : undefined
   pipeline.keepOpen()
   pipeline.end(() => {
-    if (!socket.writable) return // It is being closed behind an earlier answer.
+    if (!socket.writable) return // The connection is closing after an earlier answer.
     if (isInBody && (broken === undefined || broken.writableEnded)) socket.destroySoon()
     else if (broken?.headersSent) socket.destroy()
     else send()
   })
 }
 
-/** Whether requests have come behind the one with this answer. */
 export function hasMoreBehind(answer: ServerResponse): boolean {
   return pipelines.get(answer.req.socket)?.hasBehind(answer) ?? false
 }
@@ -88,13 +89,13 @@ function pipelineOf(socket: Socket): Pipeline {
   return pipeline
 }
 
-/** The requests of a connection that are not answered. It is made when there are two of them for the first time. */
+/** The unanswered requests of a connection. Created when there are two of them for the first time. */
 class Pipeline {
   readonly #socket: NodeSocket
-  /** In the order of their arrival. The first `#begun` have begun. */
+  /** In order of arrival. The first `#begun` have begun. */
   readonly #asked: Asked[] = []
   #begun = 0
-  /** The one that has begun is not safe, so it is the only one. */
+  /** The only request that has begun is not safe. */
   #isUnsafe = false
   #isHeld = false
   #next: (() => void) | undefined
@@ -103,7 +104,8 @@ class Pipeline {
   constructor(socket: NodeSocket) {
     this.#socket = socket
     socket.once('close', () => {
-      // Node emits `close` only on the answer that is being sent. The others would keep their locks and counts for ever.
+      // Node emits `close` only on the answer that is being sent. Without it the others would keep their locks and counts for
+      // ever.
       for (const { answer } of [...this.#asked]) if (answer.socket === null) answer.destroy().emit('close')
     })
   }
@@ -113,11 +115,11 @@ class Pipeline {
     this.#addFirst()
     this.#push(asked)
     this.#goOn()
-    // Node reads on whenever it has read a request, so this has to come after the last one that has arrived.
+    // Deferred: Node resumes reading after each request that it has read, so this must come after the last one that has arrived.
     if (this.#asked.length - this.#begun >= REQUESTS_MAX) process.nextTick(() => this.#hold())
   }
 
-  /** A request that had the connection for itself when it came. */
+  /** Adds the request that was alone on the connection when it came. */
   #addFirst(): void {
     const { _httpMessage: answer } = this.#socket
     if (!answer || answer === this.#dropped || this.#asked.some((one) => one.answer === answer)) return
@@ -130,7 +132,7 @@ class Pipeline {
     whenOver(asked.answer, () => this.#remove(asked))
   }
 
-  /** Forgets a request. @returns its answer. */
+  /** Removes a request. @returns its answer. */
   drop(request: IncomingMessage): ServerResponse | undefined {
     this.#addFirst()
     const asked = this.#asked.find((one) => one.request === request)
@@ -196,7 +198,7 @@ class Pipeline {
     }
   }
 
-  /** Nothing begins behind an answer with `connection: close`, or when the client has gone. */
+  /** Nothing begins after an answer with `connection: close`, or when the client has gone. */
   #mayBegin(next: Asked): boolean {
     if (this.#begun === 0) return this.#socket.writable
     if (!isSafe(next) || this.#isUnsafe || this.#begun >= REQUESTS_MAX || !this.#socket.writable) return false

@@ -3,7 +3,7 @@ import { invalid, KvError } from '../../errors/kv-error.js'
 
 declare module 'node:http' {
   interface IncomingMessage {
-    /** Asks the client for its body. undefined: it sends the body without being asked. */
+    /** Asks the client for its body. undefined: it sends the body unasked. */
     askForBody?: () => void
   }
 }
@@ -12,14 +12,14 @@ declare module 'node:http' {
 const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~%!$&'()*+,;=]+)(?::\d*)?$/i
 const CONTINUE = /^\s*(?:100-continue\s*(?:,\s*|$))*$/i
 
-/** For the header `Host`, which must be there, once and not empty (RFC 9112, section 3.2). */
+/** Whether a `Host` header is valid: present, once, not empty (RFC 9112, section 3.2). */
 export function isHost(text: string): boolean {
   return HOST.test(text)
 }
 
 /**
- * What a request must not be, whatever it asks for: ambiguous, or in a coding that the server does not know.
- * Node keeps the first of two lines that may be there once, and joins those of other headers: lists, or values that are malformed then.
+ * The error of a head that no request may have: ambiguous, or in an unknown coding. Node keeps the first of two lines of a
+ * header that may occur once, and joins the lines of others to lists, or to malformed values.
  */
 export function headError({ headers, rawHeaders, httpVersion, method }: IncomingMessage): KvError | undefined {
   const { host, expect, 'transfer-encoding': transfer, 'content-encoding': encoding } = headers
@@ -37,7 +37,7 @@ export function headError({ headers, rawHeaders, httpVersion, method }: Incoming
   return undefined
 }
 
-/** @returns the name of a header that may be given once, and of which Node would drop the second one in silence. */
+/** @returns the name of a header that occurs twice although Node would silently drop the second. */
 function givenTwice(rawHeaders: readonly string[]): string | undefined {
   let seen = 0
   for (let i = 0; i < rawHeaders.length; i += 2) {
@@ -61,7 +61,10 @@ function singular(name: string): number {
   }
 }
 
-/** Node would ask for the body before anything is known of the request, and refuse other expectations by itself, without a problem. */
+/**
+ * Answers `Expect`. Node would ask for the body before the request is checked, and refuse other expectations itself, without a
+ * problem.
+ */
 export function answerExpectations(server: Server): void {
   server.on('checkContinue', (request, answer) => {
     request.askForBody = () => answer.writeContinue()

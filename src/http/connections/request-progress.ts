@@ -5,7 +5,7 @@ declare module 'node:http' {
   interface IncomingMessage {
     /** Milliseconds by `performance.now()`. Set when the request had to wait before it was started. */
     arrivedMs?: number
-    /** undefined when neither slow requests are logged nor traces sent, and in the log for requests that wait because they asked to. */
+    /** undefined when neither slow requests are logged nor traces sent; in the log also for requests that asked to wait. */
     progress?: RequestProgress | undefined
   }
 }
@@ -14,7 +14,7 @@ declare module 'node:http' {
 export class RequestProgress {
   readonly startedMs = performance.now()
   readonly arrivedMs: number
-  /** For how long its body has arrived. */
+  /** Milliseconds during which its body arrived. */
   receivedMs = 0
   readonly stages: Stages
 
@@ -29,7 +29,6 @@ export class RequestProgress {
   }
 }
 
-/** For the requests of fastify. Those of the fast lane are measured there. */
 export function followRequests(app: FastifyInstance, isTraced: boolean): void {
   app.addHook('onRequest', (request, _reply, done) => {
     const { raw, routeOptions } = request

@@ -2,15 +2,15 @@ import type { FastifyInstance } from 'fastify'
 import type { Stages } from '../../event-loop/stages.js'
 import type { Logger } from '../../logger.js'
 
-/** At most so many lines in so many milliseconds: clients can make many requests slow at once. */
+/** At most this many lines in this many milliseconds: clients can make many requests slow at once. */
 const LINES_MAX = 20
 const LINES_MS = 10_000
 
 export interface SlowRequest {
-  /** Of the fast lane only requests with a problem have one. */
+  /** In the fast lane only requests with a problem have an id. */
   readonly reqId: string | undefined
   readonly method: string
-  /** Its pattern: the URL holds keys. */
+  /** The pattern of the route: the URL holds keys. */
   readonly route: string
   readonly status: number
   /** From its head, or from its body if it has one, to the beginning of its answer. */
@@ -20,7 +20,6 @@ export interface SlowRequest {
   readonly stages: Pick<Stages, 'latchMs' | 'lockMs' | 'readMs' | 'writeMs'>
 }
 
-/** Logs requests that take long, with the places where their time went. */
 export class SlowRequests {
   readonly #log: Logger
   #windowEndMs = 0
@@ -59,7 +58,7 @@ export class SlowRequests {
     )
   }
 
-  /** Says how many requests got no line since the last lines: at the end of their time, and when the server stops. */
+  /** Logs the number of requests that got no line: at the end of their period, and when the server stops. */
   writeOmitted(): void {
     clearTimeout(this.#closing)
     this.#closing = undefined
@@ -70,7 +69,6 @@ export class SlowRequests {
   }
 }
 
-/** For the requests of fastify. Those of the fast lane are measured there. */
 export function watchSlowRequests(app: FastifyInstance, slow: SlowRequests | undefined): void {
   if (slow === undefined) return
   app.addHook('onSend', (request, reply, payload, done) => {

@@ -5,8 +5,8 @@ import { whenOver } from './answer-end.js'
 const streaming = new WeakSet<Socket>()
 
 /**
- * Exempts a request from the request timeout, as long as some bytes of it arrive every `stalledMsMax`.
- * @returns its body. Each piece is taken only while the token of the request lets it in.
+ * Exempts a request from the request timeout as long as some of its bytes arrive every `stalledMsMax`.
+ * @returns its body. Each piece is taken only while the request's token has its rights.
  */
 export function receiveStream(request: IncomingMessage, stalledMsMax: number): AsyncGenerator<Buffer, void> {
   const { socket } = request

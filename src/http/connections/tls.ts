@@ -3,7 +3,6 @@ import type { Socket } from 'node:net'
 import { createSecureContext, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
 
-/** Contents of the PEM files. */
 export interface TlsFiles {
   readonly cert: Buffer
   readonly key: Buffer
@@ -11,14 +10,13 @@ export interface TlsFiles {
 
 const MIN_VERSION = 'TLSv1.2'
 
-/** Options for HTTPS when there is a certificate, else for HTTP. fastify's types do not allow for a server that may be either. */
+/** Options for HTTPS with a certificate, otherwise for HTTP. fastify's types do not allow for a server that may be either. */
 export function withTls<O extends { readonly http: object }>(options: O, tls: TlsFiles | undefined): O {
   if (tls === undefined) return options
   const { http, ...rest } = options
   return { ...rest, https: { ...http, ...tls, minVersion: MIN_VERSION } } as unknown as O
 }
 
-/** @throws OpenSSL's error, for example when the key does not belong to the certificate. */
 export function requireUsable(tls: TlsFiles): TlsFiles {
   createSecureContext(tls)
   return tls
@@ -30,7 +28,6 @@ export function changeTls(app: FastifyInstance, tls: TlsFiles): void {
   server.setSecureContext({ ...tls, minVersion: MIN_VERSION })
 }
 
-/** node:http's own listener for connections, and the event that it listens for. */
 export function listenerOfNode(server: Server, isTls: boolean) {
   const event = isTls ? 'secureConnection' : 'connection'
   const [serve] = server.listeners(event) as ((socket: Socket) => void)[]
@@ -38,7 +35,6 @@ export function listenerOfNode(server: Server, isTls: boolean) {
   return { event, listener: serve, serve: (socket: Socket): void => serve.call(server, socket) } as const
 }
 
-/** Whether the TLS socket runs over this TCP socket. */
 export function isWithin(
   secure: TLSSocket,
   raw: { remoteAddress?: string | undefined; remotePort?: number | undefined },

@@ -5,37 +5,35 @@ import { RequestProgress } from './request-progress.js'
 
 declare module 'node:http' {
   interface IncomingMessage {
-    /** Of the problem that is its answer. */
+    /** Code of the problem that answers it. */
     problemCode?: string
   }
 }
 
-/** A request that has ended. It holds no key, value or token. Times are milliseconds by `performance.now()`. */
+/** A finished request. It holds no key, value or token. Times are milliseconds by `performance.now()`. */
 export interface TracedRequest {
   readonly method: string
-  /** Its pattern: the URL holds keys. undefined: no route has its path. */
+  /** The pattern of the route: the URL holds keys. undefined: no route has its path. */
   readonly route: string | undefined
-  /** undefined: its client had gone before an answer began. */
+  /** undefined: the client had gone before an answer began. */
   readonly status: number | undefined
   readonly errorCode: string | undefined
   readonly arrivedMs: number
   /** Later than `arrivedMs` when it had to wait for a turn of the event loop. */
   readonly startedMs: number
-  /** For how long its body has arrived. */
+  /** Milliseconds during which its body arrived. */
   readonly receivedMs: number
   readonly endedMs: number
   readonly stages: Stages | undefined
-  /** The header as it came: anything may stand in it. */
+  /** The header as received: its content is not checked. */
   readonly traceparent: string | undefined
 }
 
-/** Where ended requests become spans. */
 export interface RequestTraces {
   /** Must not throw. */
   ended(request: TracedRequest): void
 }
 
-/** For the requests of fastify. A stream ends when its last byte is sent or its client hangs up. */
 export function traceRequests(app: FastifyInstance, traces: RequestTraces | undefined): void {
   if (traces === undefined) return
   app.addHook('onRequest', (request, reply, done) => {
@@ -43,7 +41,7 @@ export function traceRequests(app: FastifyInstance, traces: RequestTraces | unde
     const route = request.is404 ? undefined : request.routeOptions.url
     const { arrivedMs, startedMs, stages } = raw.progress ?? new RequestProgress(raw.arrivedMs, false)
     const { traceparent } = raw.headers
-    const { progress } = raw // A request that asks to wait loses it.
+    const { progress } = raw // Deleted from a request that asks to wait.
     whenOver(reply.raw, () =>
       traces.ended({
         method,

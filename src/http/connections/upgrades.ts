@@ -3,8 +3,8 @@ import type { Socket } from 'node:net'
 import { afterAnswers } from './pipelining.js'
 
 /**
- * Serves requests with `Upgrade` as if they had no such header (RFC 9110, section 7.8). Node's parser stops behind their heads, so
- * without a listener it would lose all that has arrived behind them, and answer later requests in the place of those.
+ * Serves requests with `Upgrade` as if they had no such header (RFC 9110, section 7.8). Node's parser stops after their heads,
+ * so without a listener it would lose everything after them, and answer later requests in their place.
  * @param serve node:http's listener for connections.
  */
 export function ignoreUpgrades(server: Server, serve: (socket: Socket) => void): void {

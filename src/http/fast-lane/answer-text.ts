@@ -12,18 +12,18 @@ import { CONTENT_TYPE } from '../wire/media-type.js'
 import type { Problem } from '../wire/problem.js'
 import type { Plain } from '../wire/wire.js'
 
-/** An answer as fastify and node:http send it, but for the lines that depend on the connection and the second. */
+/** An answer as fastify and node:http send it, except the lines that depend on the connection and the time. */
 export interface AnswerText {
   readonly status: number
   /** Latin-1, each line with its CRLF. */
   readonly head: string
-  /** Short ones are Latin-1: each character is a byte. Long ones are bytes, or encoded while they are sent. */
+  /** A short body is Latin-1: each character is a byte. A long one is bytes, or encoded while it is sent. */
   readonly body: string | Buffer | LongAnswer
 }
 
 export type Format = 'json' | 'msgpack'
 
-/** Bodies up to this size are written with their head in one piece. */
+/** Bodies up to this size are written together with their head. */
 const SHORT_BYTES = 4096
 
 const okHead = (headers: Readonly<Record<string, string>>): string => headOf(200, { ...SAFE_HEADERS, ...headers })

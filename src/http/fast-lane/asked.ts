@@ -16,16 +16,17 @@ import type { Schema, Static } from '../wire/schemas/schema.js'
 import { oneShot } from '../wire/schemas/txn.js'
 import type { FastRequest } from './request-reader.js'
 
-/** The latest value of a key, or a write of one key, or a transaction, or a lease that nobody waits for. */
 export type Asked =
   | { readonly kind: 'get'; readonly key: Buffer }
   | { readonly kind: 'write' | 'txn'; readonly txn: OneShot }
   | { readonly kind: 'lease'; readonly name: string; readonly request: LeaseRequest }
 
-/** @returns undefined for a request that node:http has to judge: it is invalid, not allowed, has long lists, or may wait for a lease. */
+/**
+ * @returns undefined for a request that node:http must handle: it is invalid, forbidden, has long lists, or may wait for a
+ *   lease.
+ */
 export type Ask = (request: FastRequest, bytes: Buffer, grant: Grant) => Asked | undefined
 
-/** @param app must be ready: it has the compiler of schemas then. */
 export function asker(app: FastifyInstance, limits: Limits): Ask {
   const parse = app.getDefaultJsonParser('error', 'error')
   const txnOf = bodiesOf(oneShot.body, 'POST', '/v1/txn')
@@ -40,7 +41,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
     return value
   }
 
-  /** @returns a function that reads bodies, and returns undefined for one that is invalid. */
+  /** @returns a function that reads bodies, and returns undefined for an invalid one. */
   function bodiesOf<S extends Schema>(schema: S, method: string, url: string) {
     const validate = app.validatorCompiler?.({ schema, method, url, httpPart: 'body' })
     const decode = decoderOf(schema, limits)
@@ -58,7 +59,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
     return body && { kind: 'txn', txn: { ...oneShotOf(body, grant, limits), caller: grant.identity } }
   }
 
-  /** Requests that wait for the lease of another count as watches, which are node:http's. */
+  /** Requests that wait for another holder's lease count as watches, which node:http handles. */
   function askLease(escaped: string, bytes: Buffer, grant: Grant): Asked | undefined {
     const name = leaseNameOf(escaped, grant)
     const request = leaseOf(bytes, grant)
@@ -74,7 +75,7 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
       grant.requireKey(key, 'key')
       if (kind === 'get') return { kind: 'get', key }
       if (kind === 'delete') return writeOf({ op: 'delete', key })
-      const value = Buffer.from(bytes.subarray(bodyAt, end)) // A view would keep all in memory that arrived with it.
+      const value = Buffer.from(bytes.subarray(bodyAt, end)) // A view would keep everything in memory that arrived with it.
       requireValue(value, 'body', limits.valueBytesMax)
       return writeOf({ op: 'put', key, value, expiry: query === '' ? undefined : queryExpiry(parseRawQuery(query)) })
     } catch {

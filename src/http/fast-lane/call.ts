@@ -10,15 +10,13 @@ import type { AnswerText } from './answer-text.js'
 import type { Asked } from './asked.js'
 import type { HeaderBlock } from './header-block.js'
 
-/** The connection on which a call came. */
 export interface Caller {
   readonly isTraced: boolean
   answered(call: Call): void
-  /** The call is refused because of overload. */
+  /** Called when the call is refused because of overload. */
   shed(): void
 }
 
-/** One request in the fast lane, from its arrival until its answer is written. */
 export class Call {
   /** The next request on the connection. Answers are sent in the order of their requests. */
   next: Call | undefined
@@ -30,9 +28,9 @@ export class Call {
   isGone = false
   /** Set before it is admitted. */
   meter: RouteMeter | undefined
-  /** In its problem, and in the log. */
+  /** Id in its problem and in the log. */
   id: string | undefined
-  /** Of its problem. */
+  /** Code of its problem. */
   errorCode: string | undefined
   /** For the trace of a write. */
   committed: TxnFacts | undefined
@@ -56,7 +54,7 @@ export class Call {
     readonly caller: Caller,
   ) {}
 
-  /** Aborts when the client hangs up, or its token has gone. */
+  /** Aborts when the client hangs up, or its token is gone. */
   get signal(): SignalSource {
     this.stages ??= new Stages(this.caller.isTraced)
     const make = (): AbortSignal => {
@@ -71,7 +69,7 @@ export class Call {
     return Object.assign(make, { stages, require: letIn && (() => letIn.require()) })
   }
 
-  /** Ends its waits for locks, present and future ones. */
+  /** Ends its present and future waits for locks. */
   stopWaiting(): void {
     this.#isAborted = true
     this.#abort?.abort(clientGone())

@@ -32,7 +32,7 @@ export interface FastLaneOptions {
   readonly traces: RequestTraces | undefined
   readonly tokens: TokensInForce | undefined
   readonly browserGuard: BrowserGuard | undefined
-  /** Called with a connection when its first bytes come. */
+  /** Called when the first bytes of a connection arrive. */
   readonly used: (socket: Socket) => void
 }
 
@@ -40,8 +40,9 @@ const TICK_MS_MAX = 1000
 const TICKS_PER_TIMEOUT = 4
 
 /**
- * Serves GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn` and PUT of `/v1/leases/{name}` without node:http and fastify, which take more time than the
- * requests themselves. A connection is given to node:http, with the bytes of the request, at its first request of another kind.
+ * Serves GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn` and PUT of `/v1/leases/{name}` without node:http and fastify,
+ * which take more time than the requests themselves. At its first request of another kind a connection is handed to node:http,
+ * with the bytes of that request.
  * @param app must not be ready yet, and must be a server of its own.
  */
 export function openFastLane(app: FastifyInstance, isTls: boolean, options: FastLaneOptions): void {
@@ -99,7 +100,7 @@ class OpenLane implements Lane {
     this.#ticking.unref()
   }
 
-  /** Made at the first request, because the app must be ready for it. */
+  /** Created at the first request, because the app must be ready. */
   get ask(): Ask {
     this.#ask ??= asker(this.#app, this.limits)
     return this.#ask

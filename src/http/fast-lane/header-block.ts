@@ -4,17 +4,16 @@ import { isHost } from '../connections/request-head.js'
 import { answerFormat, problemFormat } from '../wire/answer.js'
 import { wantsEvents } from '../wire/media-type.js'
 
-/** The meaning of the headers of one request, as far as the fast lane has to know it. */
 export interface HeaderBlock {
   /** Bytes of the body; undefined when no header says. */
   readonly contentLength: number | undefined
-  /** The body is JSON in UTF-8. */
+  /** Whether the body is JSON in UTF-8. */
   readonly isJson: boolean
   readonly token: string | undefined
   /** The format of an answer that is data. */
   readonly answerFormat: 'json' | 'msgpack'
   readonly problemFormat: 'json' | 'msgpack'
-  /** As they came: anything may stand in them. */
+  /** As received: the content is not checked. */
   readonly traceparent: string | undefined
 }
 
@@ -57,8 +56,8 @@ const KEEP_ALIVE = /^keep-alive$/i
 /**
  * Reads the lines of a header block, each once.
  * @param text the block as Latin-1, each line with its CRLF, without the empty line at the end.
- * @returns undefined for a block that is node:http's to judge: it has a header that is not on the list, twice the same one,
- *   no Host or none that is one, a browser that is refused, a stream of events as the answer, anything but printable ASCII, or a line that is no `name: value`.
+ * @returns undefined for a block that node:http must handle: it has an unlisted or repeated header, no valid Host, a refused
+ *   browser, a stream of events as the answer, anything but printable ASCII, or a line that is no `name: value`.
  */
 export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): HeaderBlock | undefined {
   const found = new Map<string, string>()

@@ -12,44 +12,43 @@ import { Call, type Caller } from './call.js'
 import type { HeaderBlock } from './header-block.js'
 import { type FastRequest, type Read, RequestReader } from './request-reader.js'
 
-/** The server, as a connection of the fast lane needs it. */
 export interface Lane {
   readonly limits: Limits
   readonly answers: AnswerBudget
   readonly browserGuard: BrowserGuard | undefined
   readonly ask: Ask
   readonly isTraced: boolean
-  /** @returns undefined for headers that node:http has to judge. */
+  /** @returns undefined for headers that node:http must check. */
   grantOf(headers: HeaderBlock): Grant | undefined
   letIn(headers: HeaderBlock, grant: Grant): LetIn | undefined
   /** Runs a call, now or in a later turn of the event loop. */
   start(call: Call): void
-  /** A call has its answer. */
+  /** Called when a call has its answer. */
   answered(call: Call): void
-  /** The lines of a head that depend on the second and on the connection. */
+  /** The lines of a head that depend on the time and on the connection. */
   lastLines(isClosing: boolean): string
-  /** The first bytes of a connection have come. */
+  /** Called when the first bytes of a connection have come. */
   used(socket: Socket): void
-  /** The connection is no longer in the fast lane: it has closed, or is given to node:http. */
+  /** Called when the connection has left the fast lane: it has closed, or was handed to node:http. */
   gone(connection: LaneConnection): void
   serveByNode(socket: Socket): void
 }
 
 /**
- * The next request. `blocked`: it waits for those that run, because either it or the one that runs is no GET. `partial`: it has arrived
- * in part. `outside`: it is node:http's.
+ * The state of the next request. `blocked`: it waits for running requests, because it or the running one is not a GET.
+ * `partial`: a part of it has arrived. `outside`: node:http must handle it.
  */
 type Next = 'ready' | 'blocked' | Exclude<Read, FastRequest>
 
 /** No more requests are read from a connection while this many wait for their answers. */
 const CALLS_MAX = 64
-/** Nor while the bodies of answers that wait to be sent have this many bytes. */
+/** No more requests are read either while the bodies of unsent answers have this many bytes. */
 const ANSWERS_BYTES_MAX = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 
 /**
- * A connection of which all requests so far were in the subset of the fast lane. With the first other one it is given to
- * node:http, when the requests before are answered.
+ * A connection whose requests so far were all in the subset of the fast lane. At the first other request it is handed to
+ * node:http, after the answers to the requests before.
  */
 export class LaneConnection implements Caller {
   readonly #socket: Socket
@@ -59,11 +58,11 @@ export class LaneConnection implements Caller {
   #first: Call | undefined
   #last: Call | undefined
   #calls = 0
-  /** Of them those without an answer. */
+  /** Number of them without an answer. */
   #running = 0
-  /** Bytes of the bodies of answers that are not sent. */
+  /** Bytes of the bodies of unsent answers. */
   #answerBytes = 0
-  /** What has arrived, also as Latin-1. It is read up to `#at`. */
+  /** Received bytes, also as Latin-1. They are read up to `#at`. */
   #bytes: Buffer = NOTHING
   #text = ''
   #at = 0
@@ -73,7 +72,7 @@ export class LaneConnection implements Caller {
   #isClosing = false
   #heldBack: NodeJS.Timeout | undefined
   #longAnswers = 0
-  /** The long answer that is being sent. The answers behind it wait. */
+  /** The long answer that is being sent. Later answers wait. */
   #streamed: { readonly body: LongAnswer; readonly lease: AnswerLease | undefined } | undefined
   #ticks = 0
 
@@ -103,7 +102,7 @@ export class LaneConnection implements Caller {
     this.#at = 0
     if (isSecondPiece) this.#next = 'ready'
     const hasBegun = !this.#mustWait && this.#read()
-    // A request in three pieces is node:http's: joining many small pieces would cost the square of their number.
+    // node:http handles a request in three pieces: joining many small pieces would cost the square of their number.
     if (isSecondPiece && this.#isPartial && !hasBegun) this.#handOver()
   }
 
@@ -115,7 +114,7 @@ export class LaneConnection implements Caller {
     return this.#next === 'partial'
   }
 
-  /** Begins the requests that have arrived, and sends the answers that are there, in turns. @returns whether it began any. */
+  /** Alternately begins the requests that have arrived and sends the finished answers. @returns whether it began any. */
   #read(): boolean {
     let hasBegun = false
     do {
@@ -150,7 +149,7 @@ export class LaneConnection implements Caller {
     )
   }
 
-  /** Keeps no more in memory than what is not read. */
+  /** Drops the bytes that were read. */
   #forget(): void {
     if (this.#isRead) {
       this.#bytes = NOTHING
@@ -163,9 +162,10 @@ export class LaneConnection implements Caller {
     }
   }
 
-  /** @returns `ready` when the next request was begun; nothing was done otherwise. */
+  /** @returns `ready` when the next request was begun; otherwise nothing was done. */
   #beginNext(): Next {
-    // One that is not a GET runs alone, as if all others had come before it or after its answer (RFC 9112, section 9.3.2).
+    // A request that is not a GET runs alone, as if each request came after the answer to the one before (RFC 9112, section
+    // 9.3.2).
     if (this.#running > 0 && this.#last?.asked.kind !== 'get') return 'blocked'
     const request = this.#reader.read(this.#text, this.#at)
     if (typeof request !== 'object') return request
@@ -207,7 +207,7 @@ export class LaneConnection implements Caller {
     if (this.#mayRead) this.#read()
   }
 
-  /** Sends the answers that are there, up to the first one that is not, in one write. */
+  /** Sends the finished answers, up to the first unfinished one, in one write. */
   #flush(): void {
     if (this.#life === 'gone' || this.#streamed !== undefined) return
     let text = ''
@@ -231,7 +231,7 @@ export class LaneConnection implements Caller {
     this.#pace()
   }
 
-  /** Whether the answer that is about to be sent is the last one of the connection. */
+  /** Whether the next answer is the last one of the connection. */
   get #isLast(): boolean {
     return this.#isClosing && this.#first === undefined && this.#isRead && this.#next !== 'outside'
   }
@@ -249,7 +249,7 @@ export class LaneConnection implements Caller {
     this.#socket.uncork()
   }
 
-  /** Sends an answer that is encoded meanwhile. The answers behind it wait. */
+  /** Sends an answer while it is encoded. Later answers wait. */
   #stream(head: string, body: LongAnswer, lease: AnswerLease | undefined): void {
     this.#streamed = { body, lease }
     this.#beginLong()
@@ -264,7 +264,7 @@ export class LaneConnection implements Caller {
       })
   }
 
-  /** A client that receives nothing of a long answer is cut off. */
+  /** Cuts off a client that receives nothing of a long answer. */
   #beginLong(): void {
     if (++this.#longAnswers === 1) this.#socket.setTimeout(this.#lane.limits.stalledMsMax)
   }
@@ -275,7 +275,7 @@ export class LaneConnection implements Caller {
     if (--this.#longAnswers === 0 && this.#life !== 'gone') this.#socket.setTimeout(0)
   }
 
-  /** All requests that were begun are answered. */
+  /** Called when every begun request is answered. */
   #settle(): void {
     const { readableEnded } = this.#socket
     if (this.#next === 'outside') this.#leave()
@@ -292,7 +292,7 @@ export class LaneConnection implements Caller {
     else this.#socket.resume()
   }
 
-  /** Refusing requests is work too, so no more of them are read for a while. */
+  /** Refusing requests is work too, so the connection is not read for a while. */
   shed(): void {
     this.#heldBack ??= setTimeout(() => {
       this.#heldBack = undefined
@@ -310,7 +310,7 @@ export class LaneConnection implements Caller {
   #leave(): void {
     const socket = this.#socket
     if (this.#life === 'gone' || socket.destroyed) return
-    // node:http destroys a connection with malformed bytes, and with it the answers that wait to be sent.
+    // node:http destroys a connection with malformed bytes, and with it unsent answers.
     if (socket.writableLength > 0 && !socket.readableEnded)
       return void socket.write('', (error) => {
         if (!error) this.#leave()
@@ -318,24 +318,24 @@ export class LaneConnection implements Caller {
     const bytes = this.#bytes.subarray(this.#at)
     this.#life = 'gone'
     clearTimeout(this.#heldBack)
-    // Not the listener for errors: one may be on its way.
+    // Not the listener for errors: an error may be on its way.
     socket.off('data', this.#onData).off('end', this.#onEnd).off('drain', this.#onDrain)
     socket.off('timeout', this.#onTimeout).off('close', this.#onClose)
     this.#lane.gone(this)
     if (!socket.writable) return
     socket.setTimeout(0)
     this.#lane.serveByNode(socket)
-    // Not put back by `unshift`: that is an error behind the end, which comes even while the socket is paused.
+    // Not by `unshift`: that is an error after the end, which comes even while the socket is paused.
     if (bytes.length > 0) socket.emit('data', bytes)
     if (socket.readableEnded && socket.writable) socket.emit('end')
     socket.resume()
   }
 
   /**
-   * Called regularly. Node's time-outs hold for requests that arrive slowly: their connections are given to node:http.
-   * A connection that a pool has opened in advance stays, because it would be node:http's for all its requests to come.
-   * @param idleTicks after so many calls without anything sent or received, the connection is closed.
-   * @param unusedTicks the same for one on which nothing has ever come.
+   * Call at regular intervals. A connection with a request that arrives slowly is handed to node:http, whose time-outs apply. A
+   * connection that a pool has opened in advance stays: otherwise node:http would handle all its later requests.
+   * @param idleTicks the connection is closed after this many calls without anything sent or received.
+   * @param unusedTicks the same for a connection that has never received anything.
    */
   tick(idleTicks: number, unusedTicks: number): void {
     if (++this.#ticks < 2) return
@@ -344,7 +344,7 @@ export class LaneConnection implements Caller {
     else if (this.#ticks > ticksMax && this.#calls === 0 && this.#longAnswers === 0) this.#socket.destroy()
   }
 
-  /** Sends what is asked for, then closes the connection. */
+  /** Sends the answers to begun requests, then closes the connection. */
   close(): void {
     this.#isClosing = true
     if (this.#isPartial) this.#handOver()
@@ -392,7 +392,7 @@ function bodyBytes({ answer }: Call): number {
   return answer.body instanceof LongAnswer ? answer.body.memoryBytes : answer.body.length
 }
 
-/** As node:http sends a stream. */
+/** Encodes pieces like node:http, as chunks. */
 async function* chunked(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   for await (const piece of pieces) yield Buffer.concat([Buffer.from(`${piece.length.toString(16)}\r\n`), piece, CRLF])
   yield LAST_CHUNK

@@ -2,7 +2,6 @@ import { type Limits, SMALL_BODY_BYTES } from '../../limits.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
 import { type HeaderBlock, readHeaderBlock } from './header-block.js'
 
-/** GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn`, and PUT of `/v1/leases/{name}`. */
 export type Kind = 'get' | 'put' | 'delete' | 'txn' | 'lease'
 
 export interface FastRequest {
@@ -25,10 +24,10 @@ type ReaderLimits = Pick<Limits, 'headerBytesMax' | 'valueBytesMax' | 'bodyBytes
 /** Request line and headers; less where the server's limit is lower. */
 const HEAD_BYTES_MAX = 8 * 1024
 
-/** The fields of a lease fit in, in any spelling but one that escapes every character. */
+/** Room for the fields of a lease in any spelling, except one that escapes every character. */
 const LEASE_BODY_BYTES_MAX = 1024
 
-/** How their first lines begin; that of a transaction is whole. */
+/** Beginnings of their first lines; that of a transaction is complete. */
 const STARTS: readonly (readonly [Kind, string])[] = [
   ['get', 'GET /v1/kv/'],
   ['put', 'PUT /v1/kv/'],
@@ -41,7 +40,7 @@ const VERSION = ' HTTP/1.1'
 
 const EXPIRY_QUERY = /^(?:ttl_ms|expire_ts)=\d{1,16}$/
 
-/** Characters of a path by RFC 3986. Among the others are the question mark of a query, and everything that must be escaped. */
+/** Characters of a path by RFC 3986. Excludes the question mark of a query, and everything that must be escaped. */
 const PLAIN_KEY = /^[\w\-.~!$&'()*+,;=:@/%]+$/
 
 /**
@@ -116,13 +115,13 @@ function startOf(text: string, at: number): readonly [Kind, string] | undefined 
   return undefined
 }
 
-/** Whether the rest of a text is the beginning of a start. */
+/** Whether the rest of a text may be the beginning of a start. */
 function mayBeStart(text: string, at: number): boolean {
   const rest = text.slice(at, at + START_LENGTH_MAX)
   return STARTS.some(([, start]) => start.startsWith(rest))
 }
 
-/** A copy: a slice would keep all that arrived with it in memory. */
+/** Copies a text: a slice would keep everything in memory that arrived with it. */
 function flat(text: string): string {
   return Buffer.from(text, 'latin1').toString('latin1')
 }

@@ -28,7 +28,6 @@ export interface Runs {
   readonly meters: HttpMeters
 }
 
-/** @returns a function that admits a call and runs it. The call may end before the function returns. */
 export function runner({ database, traffic, report, meters }: Runs): (call: Call) => void {
   let problems = 0
   const of = {
@@ -64,7 +63,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
       try {
         if (answer === undefined) throw error
         const { startTs, commitTs } = answer
-        if (call.caller.isTraced) call.committed = { startTs, commitTs } // The rest may be long.
+        if (call.caller.isTraced) call.committed = { startTs, commitTs } // The other fields may be long.
         const shown = isOneWrite ? { commitTs } : answer
         call.end(dataText(shown, call.headers.answerFormat, call.grant))
       } catch (problem) {

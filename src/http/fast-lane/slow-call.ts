@@ -1,7 +1,6 @@
 import type { SlowRequests } from '../connections/slow-requests.js'
 import type { Call } from './call.js'
 
-/** Needs the answer of the call. */
 export function logSlowCall(slow: SlowRequests, call: Call): void {
   const { beganMs, startedMs, endedMs, asked, answer, meter, id: reqId } = call
   const totalMs = endedMs - beganMs

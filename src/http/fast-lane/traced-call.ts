@@ -2,7 +2,6 @@ import { Stages } from '../../event-loop/stages.js'
 import type { RequestTraces } from '../connections/traced-requests.js'
 import type { Call } from './call.js'
 
-/** Needs the answer of the call. */
 export function traceCall(traces: RequestTraces, call: Call): void {
   const { beganMs: arrivedMs, startedMs, endedMs, headers, answer, meter } = call
   if (answer === undefined || meter === undefined) return

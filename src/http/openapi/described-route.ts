@@ -4,7 +4,6 @@ import type { Answers } from '../wire/schemas/call-schema.js'
 import type { Schema } from '../wire/schemas/schema.js'
 import type { Operation } from './operation.js'
 
-/** A route as fastify registered it, with its entry. */
 export interface DescribedRoute {
   readonly method: string
   /** With parameters as `{key}`. */

@@ -5,9 +5,9 @@ import { OPERATIONS } from './operations/all.js'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route answers a file of a page for people, and is no call of the API. */
+    /** The route serves a file of the page, and is no call of the API. */
     isOfPage?: boolean
-    /** What servers ask each other. The reference leaves it out. */
+    /** A call between servers, which the reference leaves out. */
     isInternal?: boolean
   }
 }
@@ -17,7 +17,6 @@ export function routeName(method: string, url: string): string {
   return `${method} ${url.replace(/:(\w+)/g, '{$1}')}`
 }
 
-/** @throws Error for a route without an entry. */
 export function describedRoutes(routes: readonly RouteOptions[]): DescribedRoute[] {
   const described: DescribedRoute[] = []
   for (const { method, url, schema, config } of routes)

@@ -61,7 +61,7 @@ const TOKENS: Readonly<Record<Access, string>> = {
   admin: 'Needs a token that may write and has no prefixes.',
 }
 
-/** Schemas with a name of their own in the document; each after those that it holds. */
+/** Schemas with a name of their own in the document; each comes after the schemas that it contains. */
 const NAMED: Readonly<Record<string, Schema>> = {
   Key: values.Key,
   Value: values.Value,

@@ -20,7 +20,6 @@ export interface Example {
   }
 }
 
-/** By `operationId`. */
 export type Examples = Readonly<Record<string, readonly Example[]>>
 
 /** @param path with parameters as `{key}`. @internal */
@@ -36,7 +35,6 @@ function escaped(segment: string): string {
   return encodeURIComponent(segment).replaceAll('%2F', '/')
 }
 
-/** The example as a command of curl. */
 export function curlOf(method: string, path: string, example: Example): string {
   const target = targetOf(path, example)
   const url = `localhost:7400${target}`

@@ -1,6 +1,5 @@
 import type { Json } from './schema-writer.js'
 
-/** One field of a body, as the reference shows it. */
 export interface Field {
   /** `mutations[].key`; empty: the body itself. */
   readonly path: string
@@ -10,7 +9,7 @@ export interface Field {
 }
 
 type Schemas = Readonly<Record<string, Json>>
-/** What stands in place of the fields of a component. */
+/** Texts that replace the fields of a component. */
 type Atoms = Readonly<Record<string, string>>
 
 /** Components whose type says enough. @internal */
@@ -24,7 +23,7 @@ export const ATOMS: Atoms = {
   ProblemEntry: 'code, with the fields of that code',
 }
 
-/** The fields of a schema, those of nested objects and lists after their own. */
+/** The fields of a schema. Fields of nested objects and lists follow their parent. */
 export function fieldsOf(schema: Json, schemas: Schemas, path = '', atoms = ATOMS): Field[] {
   const { properties, required, items, anyOf } = resolved(schema, schemas)
   if (atomOf(schema, atoms) !== undefined) return []
@@ -47,7 +46,7 @@ export function fieldsOf(schema: Json, schemas: Schemas, path = '', atoms = ATOM
   })
 }
 
-/** In words: `integer, 1 to 100`, `list of bytes`. */
+/** The type in words: `integer, 1 to 100`, `list of bytes`. */
 export function typeOf(schema: Json, schemas: Schemas, atoms = ATOMS): string {
   const atom = atomOf(schema, atoms)
   if (atom !== undefined) return atom

@@ -4,7 +4,6 @@ export function escapeHtml(text: string): string {
   return text.replace(/[&<>"]/g, (character) => ENTITIES[character] ?? character)
 }
 
-/** The HTML of a text with code, bold words and links. */
 export function inlineHtml(text: string): string {
   return text
     .split(/(`[^`]+`)/)
@@ -17,7 +16,6 @@ export function inlineHtml(text: string): string {
     .join('')
 }
 
-/** The HTML of the Markdown that descriptions are written in: paragraphs. */
 export function blockHtml(text: string): string {
   return text
     .split('\n\n')

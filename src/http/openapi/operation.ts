@@ -24,8 +24,8 @@ export type RequestHeader = 'If-Match' | 'If-None-Match' | 'Idempotency-Key' | '
 export type AnswerHeader = 'ETag' | 'Expire-Ts' | 'Idempotency-Replayed' | 'Snapshot-Ts' | 'Content-Disposition'
 
 /**
- * What the schemas of a route do not say. Descriptions are Markdown: paragraphs, lists, code, bold text and links to `#operationId`.
- * Path, parameters of the query, schemas, and the token that is needed come from the route itself.
+ * The parts of a route's description that its schemas lack. Descriptions are Markdown: paragraphs, lists, code, bold text and
+ * links to `#operationId`. Path, parameters of the query, schemas, and the required token come from the route itself.
  */
 export interface Operation {
   /** `operationId`: stable, because generated clients name their functions by it. */
@@ -34,22 +34,21 @@ export interface Operation {
   /** A few words, as in a table of contents. */
   readonly summary: string
   readonly description: string
-  /** Parameters of the path whose meaning here is another than in parameters.ts. */
+  /** Parameters of the path whose meaning differs from parameters.ts. */
   readonly path?: Readonly<Record<string, Parameter>>
-  /** Parameters of the query whose meaning here is another than in parameters.ts. */
+  /** Parameters of the query whose meaning differs from parameters.ts. */
   readonly query?: Readonly<Record<string, Parameter>>
   readonly headers?: readonly RequestHeader[]
-  /** What the raw bytes of the request are, where no schema describes the body. */
+  /** Describes the raw bytes of the request, where no schema describes the body. */
   readonly bytes?: string
-  /** Codes beside those that every call of its kind may answer: see `problemCodes`. */
+  /** Codes besides those that every call of its kind may answer: see `problemCodes`. */
   readonly problems?: readonly Code[]
   /** By status. */
   readonly answers?: Readonly<
     Record<number, { readonly description?: string; readonly headers?: readonly AnswerHeader[] }>
   >
-  /** Also listed: what HEAD answers. Every GET has a HEAD, but few have a use for it. */
+  /** Also lists the answers to HEAD. Every GET has a HEAD, but few have a use for it. */
   readonly head?: { readonly id: string; readonly summary: string }
 }
 
-/** By method and path, such as `GET /v1/kv/{key}`. */
 export type Operations = Readonly<Record<string, Operation>>

@@ -8,7 +8,7 @@ const Flag: Schema = { type: 'boolean' }
 const Bytes: Schema = { type: 'string' }
 const ETags: Schema = { type: 'string' }
 
-/** Parameters of the query, by name, as most calls mean them. An entry of a call may say otherwise. */
+/** Parameters of the query, by name, with their usual meaning. An entry of a call may override it. */
 export const QUERY: Readonly<Record<string, Parameter>> = {
   ts: {
     description:
@@ -77,7 +77,6 @@ export const QUERY: Readonly<Record<string, Parameter>> = {
   restart: { description: 'First removes what a restore left that was not completed.', schema: Flag },
 }
 
-/** Of a list of what has names. */
 export const LIST_QUERY: Readonly<Record<string, Parameter>> = {
   prefix: { description: 'Names that begin with it. Default: all.', schema: { type: 'string' } },
   limit: {

@@ -4,9 +4,9 @@ import type { Code, Operation } from './operation.js'
 
 interface ProblemText {
   readonly meaning: string
-  /** What a client does about it. */
+  /** What the client should do. */
   readonly remedy?: string
-  /** What it means by `reason`, or by the call that answers it. */
+  /** Meanings by `reason`, or by the call that answers it. */
   readonly cases?: Readonly<Record<string, Omit<ProblemText, 'cases'>>>
 }
 
@@ -201,7 +201,6 @@ export const PROBLEM_TEXTS: Readonly<Record<Code, ProblemText>> = {
   },
 }
 
-/** The description of a code's schema. */
 export function problemDescription(code: Code): string {
   const { meaning, remedy, cases = {} } = PROBLEM_TEXTS[code]
   const more = Object.entries(cases).map(([name, one]) => `${name}: ${one.meaning}${afterBlank(one.remedy)}`)
@@ -210,7 +209,7 @@ export function problemDescription(code: Code): string {
 
 const afterBlank = (text: string | undefined): string => (text === undefined ? '' : ` ${text}`)
 
-/** Of calls that may wait for the lock of another transaction, and take it. */
+/** Codes of calls that may wait for the lock of another transaction, and take it. */
 export const LOCKING: readonly Code[] = [
   'key_locked',
   'lock_wait_timeout',
@@ -220,7 +219,6 @@ export const LOCKING: readonly Code[] = [
   'ts_below_safe_point',
 ]
 
-/** Every code that the operation may answer, in the order of their statuses. */
 export function problemCodes(
   operation: Operation,
   { method, access, work, query, takesJson, hasBody }: DescribedRoute,
@@ -237,7 +235,7 @@ export function problemCodes(
   if (access !== 'open' && operation.tag !== 'Server') codes.add('not_supported') // Stores differ: `capabilities` in /v1/status.
   if (work !== 'watching') codes.add('overloaded')
   if (query.includes('timeout_ms')) codes.add('deadline_exceeded')
-  // Of a body in a coding too, also where a body means nothing.
+  // For a body in a coding too, even where bodies are ignored.
   if (takesJson || method !== 'GET') codes.add('unsupported_media_type')
   if (hasBody) codes.add('payload_too_large')
   return [...codes].sort((a, b) => ERRORS[a].status - ERRORS[b].status || a.localeCompare(b))

@@ -39,7 +39,7 @@ interface Operation {
   readonly 'x-codeSamples'?: readonly { readonly label: string; readonly source: string }[]
 }
 
-/** What pages read of `openApiDocument`. @internal */
+/** The parts of `openApiDocument` that pages read. @internal */
 export interface Document {
   readonly info: { readonly version: string; readonly description: string }
   readonly tags: readonly { readonly name: string; readonly description: string }[]
@@ -56,14 +56,12 @@ export interface Call extends Operation {
   readonly path: string
 }
 
-/** Permits the style and the script of the page, and nothing else. */
 export function contentSecurityPolicy(): string {
   const hashOf = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
   const own = `style-src ${hashOf(STYLE)}; script-src ${hashOf(SCRIPT)}`
   return `default-src 'none'; ${own}; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
 }
 
-/** The reference as one page of HTML, which loads nothing else. */
 export function referencePage(written: Json): string {
   const document = written as unknown as Document
   const page = new Page(document)
@@ -165,7 +163,6 @@ ${done.map(([status, answer]) => this.#answer(status, answer)).join('\n')}
 </details>`
   }
 
-  /** What each code means. */
   codes(): string {
     const { schemas } = this.#document.components
     const problems = Object.values(schemas).filter(({ properties }) => 'code' in ((properties ?? {}) as Json))

@@ -1,4 +1,4 @@
-/** Filters calls, and opens the one that a link names. The page shows everything without it. */
+/** Filters calls, and opens the call that a link names. Without it the page shows everything. */
 export const SCRIPT = `
 const filter = document.getElementById('filter')
 const calls = [...document.querySelectorAll('[data-call]')]

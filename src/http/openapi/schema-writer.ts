@@ -17,15 +17,14 @@ const BYTES: Readonly<Record<NonNullable<Schema['bytes']>, string>> = {
   prefix: 'What keys begin with.',
 }
 
-/** Writes the schemas of this server as JSON Schema 2020-12, with references to those that have a name. */
 export class SchemaWriter {
   readonly schemas: Record<string, Json> = {}
-  /** Of problems, which many operations share. */
+  /** Responses with problems, which many operations share. */
   readonly responses: Record<string, Json> = {}
   readonly #limits: Limits
   readonly #names = new Map<string, string>()
 
-  /** @param named in an order in which a schema stands after those that it holds. */
+  /** @param named each schema after the schemas that it contains. */
   constructor(limits: Limits, named: Readonly<Record<string, Schema>>) {
     this.#limits = limits
     for (const [name, schema] of Object.entries(named)) {
@@ -35,7 +34,7 @@ export class SchemaWriter {
     }
   }
 
-  /** Schemas are the same when all but their descriptions are. */
+  /** Schemas are the same when they differ only in their descriptions. */
   write(schema: Schema): Json {
     const written = this.#whole(schema)
     const name = this.#names.get(JSON.stringify(written))
@@ -44,7 +43,7 @@ export class SchemaWriter {
     return { $ref: `#/components/schemas/${name}`, ...(description !== undefined && { description }) }
   }
 
-  /** Its `description` says what JSON Schema cannot. */
+  /** Its `description` holds what JSON Schema cannot express. */
   #whole(schema: Schema): Json {
     const { bytes, properties, required, items, anyOf, atMost, distinct, written, zeroIsAbsent, ...rest } = schema
     const { description: _, title, pattern, ...same } = rest

@@ -34,7 +34,8 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     scope.addHook('onRequest', (request, _reply, done) => {
       const { origin, 'content-type': type } = request.headers
       request.headers['content-type'] = BACKUP_TYPE
-      // curl sends a file without a type. With an Origin header a type is needed: a page of another site could send one without.
+      // curl sends a file without a type. With an Origin header a type is required: a page of another site could send a request
+      // without one.
       const isBackup = type === undefined ? origin === undefined : /^application\/octet-stream *(;|$)/i.test(type)
       const detail = `send the backup as ${BACKUP_TYPE} (curl: -X POST -T FILE)`
       done(isBackup ? undefined : new KvError('unsupported_media_type', detail, {}))

@@ -39,9 +39,9 @@ const CONSUMER_CHANGES = '/v1/consumers/:name/changes'
 
 interface FeedOf {
   readonly selection: Selection
-  /** Where it begins, unless the request tells. Absent: now. */
+  /** Position at which the feed begins, unless the request has one. Absent: now. */
   readonly position?: Timestamp
-  /** Throws KvError unless the grant reaches all of it. */
+  /** @throws KvError unless the grant covers all of it. */
   readonly requires: (grant: Grant) => void
   /** Path of the feed that begins with a snapshot. */
   readonly resync: () => string
@@ -125,7 +125,7 @@ class Feeds {
     return answer(request, reply, { txns: txns.map(wireTxn), resolvedTs, nextTs })
   }
 
-  /** A page whose transactions are too long for memory is sent while it is read, in parts as on a stream. */
+  /** Sends a page whose transactions are too long for memory while it is read, in parts as on a stream. */
   async #longPage(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -144,12 +144,12 @@ class Feeds {
     const format = answerFormat(request.headers.accept)
     reply.header('content-type', CONTENT_TYPE[format])
     if (request.method === 'HEAD') return reply.send()
-    // MessagePack says how long a list is before it begins.
+    // MessagePack writes the length of a list first.
     const count = format === 'json' ? 0 : await this.#countTxns({ ...query, sinceTs, signal: hangUp(reply.raw) })
     return reply.send(Readable.from(format === 'json' ? jsonPage(txns, rest) : msgpackPage(txns, rest, count)))
   }
 
-  /** Reads the transactions of a long page, and what it cuts them into, without keeping them. */
+  /** Counts the transactions, or parts, of a long page without keeping them. */
   async #countTxns(query: PageRequest): Promise<number> {
     const { txns, rest } = await this.#changes.page(query)
     let count = txns.length
@@ -171,14 +171,14 @@ class Feeds {
       return reply
     }
     let stream: EventStream | undefined
-    /** Too late for a status. */
+    /** Ends the stream with an error: it is too late for a status. */
     const fail = (error: unknown): void => {
       const { body } = report(withResync(error, feed), request.id)
       stream?.end(errorText(format, request.grant.isScoped ? redactKeys(body, request.grant) : body))
     }
     const watch = traffic.openWatch(request, reply, {
       requires: feed.requires,
-      endedWaitMs: format === 'ndjson' ? ENDED_WAIT_MS : undefined, // Lines have nothing that could be written to see who is there.
+      endedWaitMs: format === 'ndjson' ? ENDED_WAIT_MS : undefined, // Lines have no heartbeat that would show whether the client is there.
       ended: (error) => error && fail(error),
     })
     const batches = this.#changes.stream({ ...feed.selection, ...asked, signal: watch.signal })

@@ -4,7 +4,7 @@ import { KvError } from '../../errors/kv-error.js'
 import { once } from '../../event-loop/once.js'
 import { answerMade, type MadeAnswer, madeAnswer } from '../wire/made-answer.js'
 
-/** The files of the page, which `npm run build` makes of `src/console/`. */
+/** The files of the page, which `npm run build` makes from `src/console/`. */
 const TYPES = {
   'index.html': 'text/html; charset=utf-8',
   'app.js': 'text/javascript; charset=utf-8',
@@ -12,17 +12,17 @@ const TYPES = {
 } as const
 type Name = keyof typeof TYPES
 
-/** Beside the bundled program, or below the root when the sources run. */
+/** Next to the bundled program, or below the root when the sources run. */
 const FOLDERS = ['./console/', '../../../dist/console/']
 
-/** In place of the policy of `SAFE_HEADERS`: the page's own script and style, and requests to this server only. */
+/** Replaces the policy of `SAFE_HEADERS`: the page's own script and style, and requests to this server only. */
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 /**
- * `/console`, `/console/app.js`, `/console/style.css`: a page without data, so it needs no token. Its files are read on first use, and
- * kept.
+ * `/console`, `/console/app.js`, `/console/style.css`: a page without data, so it needs no token. Its files are read at first
+ * use and kept.
  */
 export function consoleRoutes(app: FastifyInstance): void {
   const config = { access: 'open', work: 'watching', isOfPage: true } as const

@@ -13,7 +13,7 @@ import type { AppContext } from './context.js'
 
 const CONSUMER = '/v1/consumers/:name'
 
-/** Each call needs a token that reaches the whole range of its consumer. Other consumers look as if they did not exist. */
+/** Each call needs a token that covers the whole range of its consumer. Other consumers look as if they did not exist. */
 export function consumerRoutes(app: FastifyInstance, { database, limits }: AppContext): void {
   const { consumers } = database.changes
 

@@ -6,12 +6,11 @@ import type { Traffic } from '../admission/traffic.js'
 import type { Heartbeats } from '../connections/heartbeats.js'
 import type { Report } from '../wire/error-handler.js'
 
-/** A server among several on one store. */
 export interface Member {
   readonly id: string
   /** `leader`: URL. */
   readonly role: { readonly role: string; readonly leader: string | undefined; readonly epoch: number }
-  /** What it answers to the others. */
+  /** The calls that it answers to other servers. */
   readonly answers: readonly Answering[]
 }
 

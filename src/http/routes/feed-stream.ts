@@ -6,15 +6,15 @@ import { eventOf, type TxnJson, txnFrame, txnJson } from '../wire/feed-text.js'
 
 /** Texts are joined into writes of about this length. */
 const WRITE_LENGTH = 64 * 1024
-/** Characters that are written in one turn of the event loop. */
+/** Characters written per turn of the event loop. */
 const TURN_LENGTH = 256 * 1024
 
-/** Sends the feed on streams. What several streams are sent is encoded once. */
+/** Sends the feed on streams. Events that go to several streams are encoded once. */
 export class FeedStreams {
   readonly #encoded = new WeakMap<FeedTxn, TxnJson | Promise<TxnJson>>()
   #open = 0
 
-  /** Ends with the events, or when the stream is over. @throws the errors of `batches` */
+  /** Returns at the end of the events, or when the stream is over. @throws the errors of `batches` */
   async send(stream: EventStream, format: StreamFormat, batches: AsyncIterable<readonly FeedEvent[]>): Promise<void> {
     this.#open++
     const sending = new Sending(stream, format, (txn) => this.#json(txn))
@@ -99,7 +99,7 @@ class Sending {
   }
 }
 
-/** Its commit_ts, when everything up to it has been delivered with it. */
+/** Its commit_ts, if everything up to it has been delivered with it. */
 function idOf(txn: FeedTxn, next: FeedEvent | undefined): Timestamp | undefined {
   if (txn.isLast === false || next === undefined) return undefined
   return next.type === 'txn' && next.commitTs === txn.commitTs ? undefined : txn.commitTs

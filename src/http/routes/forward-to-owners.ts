@@ -10,7 +10,7 @@ import { type RawQuery, timeoutMs } from '../wire/query.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Where the transaction lives was asked once. */
+    /** False once the owner of the transaction was looked up. */
     isForwardable: boolean
   }
 }
@@ -19,13 +19,13 @@ const TXN_ROUTE = '/v1/txn/:txn'
 const COMMIT_ROUTE = '/v1/txn/:txn/commit'
 /** How much later than `timeout_ms` the other server may answer that it has passed. */
 const GRACE_MS = 250
-/** A commit that has begun is waited for. */
+/** How much longer a commit that has begun is waited for. */
 const COMMIT_GRACE_MS = 10_000
 
 /**
- * Sends requests for transactions of other servers there, once, before their bodies are read. Where there is no connection the
- * request is answered here: the transaction is not found, or its commit has left an outcome under its Idempotency-Key. Call this before
- * the routes are registered.
+ * Forwards requests for transactions of other servers to them, before their bodies are read, and at most once. Without a
+ * connection the request is answered here: the transaction is not found, or its commit has left an outcome under its
+ * Idempotency-Key. Must be called before the routes are registered.
  */
 export function forwardToOwners(app: FastifyInstance, registry: Registry): void {
   const forwarding = openForwarding()
@@ -42,7 +42,7 @@ export function forwardToOwners(app: FastifyInstance, registry: Registry): void 
   }
   app.addHook('onRoute', (route) => {
     if (route.url === TXN_ROUTE || route.url.startsWith(`${TXN_ROUTE}/`))
-      route.onRequest = [...[route.onRequest ?? []].flat(), hook] // After admission.
+      route.onRequest = [...[route.onRequest ?? []].flat(), hook] // Runs after admission.
   })
 }
 
@@ -57,7 +57,7 @@ interface Owner {
   readonly server: string
 }
 
-/** @returns false when the request is to be answered here. @throws KvError */
+/** @returns false when the request must be answered here. @throws KvError */
 async function forward(request: FastifyRequest, reply: FastifyReply, owner: Owner): Promise<boolean> {
   const found = await owner.registry.find(owner.server)
   if (found === undefined) return false
@@ -84,7 +84,10 @@ async function forward(request: FastifyRequest, reply: FastifyReply, owner: Owne
   return true
 }
 
-/** At `timeout_ms`, and a little later, because the other server should have answered by itself. @returns what stops the clock. */
+/**
+ * Ends the request a little after `timeout_ms`, because the other server should have answered by itself. @returns a function
+ * that stops the clock.
+ */
 function endWhenLate(request: FastifyRequest, endWith: (reason: Error) => void): () => void {
   const afterMs = askedTimeoutMs(request)
   if (afterMs === undefined) return () => {}
@@ -94,7 +97,7 @@ function endWhenLate(request: FastifyRequest, endWith: (reason: Error) => void):
   return () => clearTimeout(timer)
 }
 
-/** The other server refuses what is none. */
+/** An invalid value is left to the other server, which refuses it. */
 function askedTimeoutMs(request: FastifyRequest): number | undefined {
   try {
     return timeoutMs(request.query as RawQuery)
@@ -107,7 +110,10 @@ function isCommit(request: FastifyRequest): boolean {
   return request.routeOptions.url === COMMIT_ROUTE
 }
 
-/** The request was sent. What becomes of a commit is not known then; the rest ends with the transaction at the latest. */
+/**
+ * The error of a request that was sent and not answered. The outcome of a commit is unknown then; other effects end with the
+ * transaction at the latest.
+ */
 function unanswered(request: FastifyRequest, server: string, cause: unknown): KvError {
   if (isCommit(request)) {
     const detail = `the server ${server}, in which the transaction lives, has not answered: repeat the commit`

@@ -79,7 +79,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
   function writeOf(request: FastifyRequest, reply: FastifyReply, key: Uint8Array) {
     const wait = lockWaitMs(request.query as RawQuery)
     const id = txnOf(request)
-    transactions.requireOpen(id) // This error goes before that of a malformed condition.
+    transactions.requireOpen(id) // This error takes precedence over that of a malformed condition.
     const checks = checksOf(key, preconditionsOf(request.headers))
     return { id, write: { key, checks, lockWaitMs: wait, signal: waitingSignal(request, reply) } }
   }

@@ -6,8 +6,8 @@ import type { Traffic } from '../admission/traffic.js'
 import type { AppContext } from './context.js'
 
 /**
- * What servers of one table ask each other, on the port of clients. No token opens it: a request is signed with a secret that
- * stands in the table. It is never shed, because all other requests wait for what is asked.
+ * The calls between servers of one table, on the port of clients. Tokens do not authorize them: each request is signed with a
+ * secret from the table. They are never shed, because all other requests wait for their answers.
  */
 export function internalRoutes(app: FastifyInstance, { member, traffic }: AppContext): void {
   for (const each of member?.answers ?? []) app.register(async (scope) => internalRoute(scope, each, traffic))

@@ -19,7 +19,6 @@ import { queryInteger, type RawQuery } from '../wire/query.js'
 import { redactKeys } from '../wire/redaction.js'
 import type { AppContext } from './context.js'
 
-/** Waits for another version of a key, and streams of its versions. */
 export class KeyWatching {
   readonly #context: AppContext
   readonly #texts = new WeakMap<KeyState, Buffer>()
@@ -29,7 +28,7 @@ export class KeyWatching {
   }
 
   /**
-   * Answers a read. An answer that would be 304, or without `If-None-Match` 404, waits until it is another.
+   * Answers a read. An answer that would be 304, or 404 without `If-None-Match`, waits until the key changes.
    * @throws KvError `invalid_argument`, `overloaded`; `not_found` with `commitTs`.
    */
   async wait(
@@ -54,7 +53,10 @@ export class KeyWatching {
     return answerVersion(request, reply, key, state)
   }
 
-  /** @returns undefined when the time is over, the client ends its side, or the server closes. @throws KvError when the key cannot be read. */
+  /**
+   * @returns undefined when the time is over, the client ends its side, or the server closes. @throws KvError when the key
+   *   cannot be read.
+   */
   #next(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -98,7 +100,10 @@ export class KeyWatching {
     })
   }
 
-  /** Sends the present state of the key, and then the latest whenever it is another. @throws KvError `invalid_argument`, `overloaded` */
+  /**
+   * Sends the present state of the key, then the latest one whenever it has changed. @throws KvError `invalid_argument`,
+   * `overloaded`
+   */
   stream(request: FastifyRequest, reply: FastifyReply, key: Buffer): FastifyReply {
     const query = request.query as RawQuery
     for (const name of ['ts', 'at', 'wait_ms', 'lock_wait_ms'])
@@ -124,7 +129,7 @@ export class KeyWatching {
   }
 }
 
-/** The stream of one key. It holds no state of the key: what the client has not taken is left to the latest. */
+/** The stream of one key. It keeps no states: a client that falls behind skips to the latest. */
 class KeyStream implements WatchListener {
   readonly #context: AppContext
   readonly #texts: WeakMap<KeyState, Buffer>

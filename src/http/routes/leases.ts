@@ -12,7 +12,7 @@ import * as schemas from '../wire/schemas/leases.js'
 import { shownLease } from '../wire/shown-lease.js'
 import type { AppContext } from './context.js'
 
-/** The name of a lease is reached as a key is. The fast lane serves PUTs that do not wait. */
+/** Tokens cover names of leases as they cover keys. The fast lane serves PUTs that do not wait. */
 export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
   const { leases } = database
 

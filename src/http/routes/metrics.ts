@@ -4,12 +4,12 @@ import { type Exposition, exposition } from '../metrics/exposition.js'
 import * as schemas from '../wire/schemas/status.js'
 import type { AppContext } from './context.js'
 
-/** Never shed. Names of observers are not for tokens that are bound to prefixes. */
+/** Never shed. Names of observers must not be shown to tokens with prefixes. */
 const WATCHING = { access: 'read_all', work: 'watching' } as const
 
 export function metricsRoute(app: FastifyInstance, context: AppContext): void {
   const connections = promisify(app.server.getConnections.bind(app.server))
-  /** Scrapes at the same time share it. */
+  /** Shared by concurrent scrapes. */
   let pending: Promise<Exposition> | undefined
   const scrape = (): Promise<Exposition> => {
     pending ??= connections()

@@ -16,10 +16,10 @@ import type { Static } from '../wire/schemas/schema.js'
 import type { AppContext } from './context.js'
 
 const OBSERVER = '/v1/observers/:name'
-/** Parked cells read at a time. */
+/** Parked cells per read. */
 const PARKED_PAGE = 256
 
-/** Each call needs a token that reaches the whole range of its observer. Other observers look as if they did not exist. */
+/** Each call needs a token that covers the whole range of its observer. Other observers look as if they did not exist. */
 export function observerRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
   const { observers, store } = database
 
@@ -77,9 +77,9 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
         watch.end()
       }
       hasGone = reply.raw.destroyed || request.raw.socket.readableEnded
-      if (notifications.length === 0) request.raw.letIn?.require() // What was claimed is given back below, or handed out.
+      if (notifications.length === 0) request.raw.letIn?.require() // Claims are given back below, or handed out.
     }
-    // Nobody would run them, and the end of their leases would count as a failed attempt.
+    // Without a client the claims would not be run, and the end of their leases would count as a failed attempt.
     if (hasGone && notifications.length > 0) {
       await observers.release(name, notifications)
       notifications = []
@@ -176,7 +176,6 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   )
 }
 
-/** @throws KvError `invalid_argument` */
 function registrationOf(body: Decoded<Static<typeof schemas.put.body>>): Registration {
   const { prefix, start, end, ...options } = body
   return { range: givenRangeOf({ prefix, start, end }, 'prefix'), ...options }

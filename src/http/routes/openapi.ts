@@ -11,7 +11,10 @@ interface DescribedApp extends Pick<AppContext, 'limits' | 'version'> {
   readonly needsTokens: boolean
 }
 
-/** `/openapi.json` and `/docs`: the description of the API. Its code is loaded at the first request, so that a start does not pay for it. */
+/**
+ * `/openapi.json` and `/docs`: the description of the API. Its code is loaded at the first request, so that a start does not pay
+ * for it.
+ */
 export function openApiRoutes(app: FastifyInstance, context: DescribedApp): void {
   const config = { access: 'open', work: 'reading' } as const
 

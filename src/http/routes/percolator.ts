@@ -35,13 +35,13 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     handle: (body: Body<S>, request: FastifyRequest, reply: FastifyReply) => Plain | Promise<Plain>,
   ): void {
     const decode = decoderOf(schema.body, limits)
-    const mayGiveUp = access === 'read' // The others are short once they have begun, or end their waits themselves.
+    const mayGiveUp = access === 'read' // The other calls are short once they have begun, or end their waits themselves.
     const query = mayGiveUp || name === 'acquire_pessimistic_lock' ? ['timeout_ms'] : []
     const config = { access, work: workOf(name), query, onlyReads: access === 'read' }
     app.post(`/v1/percolator/${name}`, { schema, config }, async (request, reply) => {
       const body = (await decode(request)) as Body<S>
       const { reach } = request.grant
-      // For every call at once, so that none can be forgotten.
+      // Set for every call here, so that no call can lack it.
       if (reach !== undefined) Object.assign(body, { reaches: reach })
       const stages = request.raw.progress?.stages
       if (stages !== undefined) Object.assign(body, { stages })
@@ -102,7 +102,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     requireAfterStart(startTs, commitTs, 'commit_ts')
     for (const [place, { lease }] of leases.entries()) grant.requireKey(Buffer.from(lease), `leases[${place}].lease`)
     if (leases.length > 0) {
-      // The fence of a later grant would be below it.
+      // Otherwise the fence of a later grant could be below it.
       if (commitTs > (await store.tso(1))) throw invalid('commit_ts', 'commit_ts is in the future')
       await store.leases.require(leases, commitTs)
     }
@@ -184,7 +184,7 @@ function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Rider
     throw invalid('mutations', 'mutations must have an entry, unless there are riders')
   if (riders !== undefined && (!tryOnePc || body.maxCommitTs !== undefined))
     throw invalid('riders', 'riders go with try_one_pc only, and not with max_commit_ts')
-  // Riders alone leave nothing behind at a primary, and a token with prefixes has none that it could name for a consumer.
+  // Riders without mutations leave nothing at a primary, and a token with prefixes could not name one for a consumer.
   const primary = body.primary ?? (mutations.length === 0 && riders !== undefined ? primaryOf(riders) : undefined)
   if (primary === undefined) throw invalid('primary', 'primary is missing')
   if (tryOnePc && mutations.length > 0 && !mutations.some(({ key }) => sameKey(key, primary)))
@@ -221,7 +221,7 @@ function resolveLockRequest(body: Body<typeof schemas.resolveLock.body>): Resolv
   return { txns: [{ startTs, commitTs }], keys, reaches }
 }
 
-/** For the trace of a call that succeeded. The last phase of async commit is a `commit` too, which does not say so. */
+/** For the trace of a call that succeeded. The last phase of async commit is also a `commit`, which does not say so. */
 function noteTxn(stages: Stages, name: string, startTs: unknown, answer: Plain): void {
   if (typeof startTs !== 'number') return
   const { onePcCommitTs, commitTs } = answer as { readonly onePcCommitTs?: unknown; readonly commitTs?: unknown }

@@ -25,7 +25,6 @@ import { deleteRange, scanKeys } from '../wire/schemas/kv.js'
 import { pairToJson } from '../wire/wire.js'
 import type { AppContext } from './context.js'
 
-/** Query parameters of all scans. Scans outside a transaction also have `ts` and `at`. */
 export const SCAN_PARAMETERS: readonly string[] = [
   'prefix',
   'start',
@@ -57,7 +56,6 @@ export function scanRoutes(app: FastifyInstance, context: AppContext): void {
   })
 }
 
-/** `DELETE /v1/kv`: deletes the first keys of a range, in one transaction. */
 export function deleteRangeRoute(app: FastifyInstance, context: AppContext): void {
   const { database, limits } = context
   const query = ['prefix', 'start', 'end', 'limit', 'cursor', 'lock_wait_ms', 'timeout_ms']
@@ -84,14 +82,13 @@ export function deleteRangeRoute(app: FastifyInstance, context: AppContext): voi
 
 export interface AskedScan extends Omit<Cursor, 'ts' | 'limit' | 'after'> {
   readonly after: Uint8Array | undefined
-  /** The parameter `limit`. A page of a cursor otherwise has the limit of the cursor. */
+  /** The parameter `limit`. Otherwise a page has the limit of its cursor. */
   readonly limit: number | undefined
   readonly cursor: Cursor | undefined
   readonly isCount: boolean
   readonly isStream: boolean
 }
 
-/** @throws KvError `invalid_argument`, `forbidden` when the request's token does not reach the range. */
 export function readScan(request: FastifyRequest, { database, limits }: AppContext): AskedScan {
   const { keyBytesMax, scanLimitMax } = limits
   const query = request.query as RawQuery
@@ -146,7 +143,7 @@ export async function answerScan(
     traffic.openStream(reply)
     const { pages, ts, release } = await database.stream({
       ...range,
-      signal: waitingSignal(request, reply), // Cuts the stream off, as every failure after its beginning does.
+      signal: waitingSignal(request, reply), // Cuts the stream off, like every failure after its beginning.
       limit: asked.limit ?? Number.POSITIVE_INFINITY,
     })
     whenOver(reply.raw, release)

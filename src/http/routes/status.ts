@@ -9,7 +9,6 @@ import type { AppContext } from './context.js'
 const PROBING = { access: 'open', work: 'watching' } as const
 const WATCHING = { access: 'read', work: 'watching' } as const
 
-/** `/livez`: the process answers. `/readyz`: the server can serve requests. `/v1/status`: its state. */
 export function statusRoutes(
   app: FastifyInstance,
   { database, version, durability, traffic, member }: AppContext,

@@ -5,13 +5,11 @@ import { acceptedFormats, CONTENT_TYPE } from './media-type.js'
 import type { Problem } from './problem.js'
 import type { Plain } from './wire.js'
 
-/** The format of data that the client prefers; JSON when it accepts no format of this server. */
 export function answerFormat(accept: string | undefined): 'json' | 'msgpack' {
   for (const format of acceptedFormats(accept)) if (format === 'json' || format === 'msgpack') return format
   return 'json'
 }
 
-/** Problems are sent as JSON, unless the client accepts only MessagePack. */
 export function problemFormat(accept: string | undefined): 'json' | 'msgpack' {
   const formats = acceptedFormats(accept)
   return formats.length > 0 && formats.every((format) => format === 'msgpack') ? 'msgpack' : 'json'

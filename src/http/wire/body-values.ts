@@ -31,12 +31,10 @@ export function put({ list, object, name }: Container, value: unknown): void {
   else if (object !== undefined) object[name] = value
 }
 
-/** @throws KvError `invalid_argument` */
 export function requireFewer(have: number, limit: number, what: string): void {
   if (have >= limit) throw invalid('body', `the body has more than ${limit} ${what}`)
 }
 
-/** The path of the value that comes next, as errors name it: `ops[3].value`. */
 export function pathOf(open: readonly Container[]): string {
   let path = ''
   for (const { list, name } of open)

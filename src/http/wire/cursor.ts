@@ -12,17 +12,16 @@ export interface Cursor {
   readonly limit: number
   /** Last key of the previous page. */
   readonly after: Uint8Array
-  /** Of a scan in a transaction: see `InteractiveTransactions.scanPage`. */
+  /** For a scan in a transaction: see `InteractiveTransactions.scanPage`. */
   readonly scan?: number | undefined
 }
 
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
 const MAC_BYTES = 16
 
-/** The lists that come in pages, by the field that has the page. */
 export type ListName = 'parked' | 'leases' | 'observers' | 'consumers' | 'pins'
 
-/** Keeps a cursor of one call from being taken for that of another. Scans have had none from the beginning. */
+/** Keeps a cursor of one call from being used in another. Cursors of scans have had no purpose from the beginning. */
 type Purpose = '' | ListName
 
 export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
@@ -31,7 +30,6 @@ export function encodeCursor(cursor: Cursor, secret: Uint8Array): string {
   return sealed(scan === undefined ? fields : [...fields, scan], '', secret)
 }
 
-/** @throws KvError `invalid_argument` for a text that `encodeCursor` did not make with this secret. */
 export function decodeCursor(text: string, secret: Uint8Array): Cursor {
   const [ts, start, end, reverse, keyOnly, limit, after, scan] = opened(text, '', secret) as CursorFields
   return { ts, start: start ?? undefined, end: end ?? undefined, reverse, keyOnly, limit, after, scan }
@@ -39,9 +37,8 @@ export function decodeCursor(text: string, secret: Uint8Array): Cursor {
 
 type CursorFields = [Timestamp, Uint8Array | null, Uint8Array | null, boolean, boolean, number, Uint8Array, number?]
 
-/** A page of a list that is sorted. */
 export interface ListCursor<Place extends string | Uint8Array> {
-  /** What the list is of: a prefix, the name of an observer. */
+  /** Prefix of the list, or the name of an observer. */
   readonly of: string
   readonly limit: number
   /** Last name or key of the previous page. */
@@ -56,7 +53,6 @@ export function encodeListCursor<Place extends string | Uint8Array>(
   return sealed([of, limit, after], list, secret)
 }
 
-/** @throws KvError `invalid_argument` for a text that `encodeListCursor` did not make for this list, with this secret. */
 export function decodeListCursor<Place extends string | Uint8Array>(
   list: ListName,
   text: string,

@@ -26,14 +26,14 @@ type Decode = (value: unknown, grant: Grant, field: string | undefined) => unkno
 /** A `Decode` in steps: other requests may run at each yield. */
 type DecodeSteps = (value: unknown, grant: Grant, field: string | undefined) => Generator<void, unknown, void>
 
-/** Items of a long list that are decoded between two looks at the clock. */
+/** Items of a long list decoded between two looks at the clock. */
 const ITEMS_AT_A_TIME = 16
 
 /**
- * Compiles a schema into a function that decodes validated bodies. It refuses every key and range that the request's token
- * does not reach.
- * @returns a function that returns a promise when lists are long. It throws, or rejects with, KvError
- *   `invalid_argument` (bad text or base64, an empty key, one key twice in a `distinct` list), `payload_too_large`, `forbidden`.
+ * Compiles a schema into a function that decodes validated bodies. It refuses every key and range that the request's token does
+ * not cover.
+ * @returns a function that returns a promise when lists are long. It throws, or rejects with, KvError `invalid_argument` (bad
+ *   text or base64, an empty key, one key twice in a `distinct` list), `payload_too_large`, `forbidden`.
  */
 export function decoderOf<S extends Schema>(
   schema: S,

@@ -6,7 +6,7 @@ import { listHead, mapHead, memoryOf, type Plain, toJson, toMsgpack } from './wi
 
 /** Answers up to this size are encoded at once. Longer ones are encoded in steps of this size while the client receives them. */
 export const ANSWER_STEP_BYTES = 256 * 1024
-/** Estimated encoded bytes per value, beside the bytes of text and byte strings. */
+/** Estimated encoded bytes per value, besides the bytes of text and byte strings. */
 const VALUE_BYTES = 64
 
 type Piece = string | Buffer
@@ -44,7 +44,7 @@ const FORMATS: Readonly<Record<'json' | 'msgpack', Format>> = {
   },
 }
 
-/** Encodes an answer. Keys that the grant does not reach are replaced: see `redactKeys`. */
+/** Encodes an answer. Keys that the grant does not cover are replaced: see `redactKeys`. */
 export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Grant | undefined): Piece | LongAnswer {
   const scoped = grant?.isScoped ? grant : undefined
   if (isLong(data))
@@ -53,7 +53,6 @@ export function encodeAnswer(data: Plain, format: 'json' | 'msgpack', grant: Gra
   return format === 'json' ? `${toJson(shown)}\n` : toMsgpack(shown)
 }
 
-/** JSON in pieces, for hashing without holding all of it. */
 export function jsonPieces(data: Plain): Generator<Piece, void, void> {
   return piecesOf(data, FORMATS.json, undefined, false)
 }
@@ -62,7 +61,7 @@ function isLong(data: Plain): boolean {
   return bytesLeft(data, ANSWER_STEP_BYTES) < 0
 }
 
-/** Stops at the first value that exceeds `left`. */
+/** Subtracts the sizes of values from `left`; stops at the first value that exceeds it. */
 function bytesLeft(value: Plain, left: number): number {
   if (typeof value === 'string' || value instanceof Uint8Array) return left - VALUE_BYTES - value.length
   if (typeof value !== 'object' || value === null) return left - VALUE_BYTES

@@ -12,11 +12,10 @@ import { ofUsersKeys } from './users-keys.js'
 /** A failing storage engine fails every request, so the same message is logged at most this often. */
 const STORAGE_LOG_MS = 10_000
 
-/** Makes the problem for an error, and logs it if it is a fault of the server. */
 export type Report = (error: unknown, requestId: string) => Problem
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void
 
-/** @param store tells the log itself of some failures, which each request would repeat. */
+/** @param store logs some failures itself, which each request would repeat. */
 export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'now' | 'upkeep'>): Report {
   let logged = { detail: '', atMs: 0 }
   const logStorage = (detail: string, reqId: string): void => {

@@ -7,7 +7,7 @@ export function etagOf(commitTs: Timestamp): string {
   return `"${commitTs}"`
 }
 
-/** `any` for `*`, else the versions named. Tags that no version can have are left out, since they match nothing. */
+/** `any` for `*`, otherwise the versions named. Tags that no version can have are left out, since they match nothing. */
 type Tags = 'any' | readonly Timestamp[]
 
 export interface Preconditions {

@@ -4,13 +4,8 @@ import type { Expiry } from '../../percolator/expiry.js'
 import type { Timestamp } from '../../timestamp.js'
 import { queryInteger, type RawQuery } from './query.js'
 
-/** The query parameters of a PUT that expires. */
 export const EXPIRY_PARAMETERS = ['ttl_ms', 'expire_ts'] as const
 
-/**
- * @param path of the fields, for the error.
- * @throws KvError `invalid_argument` when both are given.
- */
 export function expiryOf(
   { ttlMs, expireTs }: { readonly ttlMs?: number | undefined; readonly expireTs?: Timestamp | undefined },
   path = '',
@@ -21,7 +16,6 @@ export function expiryOf(
   return expireTs === undefined ? undefined : { expireTs }
 }
 
-/** @throws KvError `invalid_argument` */
 export function queryExpiry(query: RawQuery): Expiry | undefined {
   const ttlMs = queryInteger(query, 'ttl_ms', 1, TTL_MS_MAX)
   return expiryOf({ ttlMs, expireTs: queryInteger(query, 'expire_ts', 1, Number.MAX_SAFE_INTEGER) })

@@ -27,7 +27,6 @@ import {
 } from './query.js'
 import { rangeOf } from './range.js'
 
-/** Query parameters of all feeds. */
 export const FEED_PARAMETERS: readonly string[] = [
   'since_ts',
   'since_at',
@@ -41,14 +40,12 @@ export const FEED_PARAMETERS: readonly string[] = [
 export const SELECTION_PARAMETERS: readonly string[] = ['prefix', 'key', 'start', 'end']
 export const SELECTION_LISTS: readonly string[] = ['prefix', 'key']
 
-/** Without the keys. */
 export type AskedFeed =
   | ({ readonly format: 'page' } & Omit<PageRequest, keyof Selection | 'consumer'>)
   | ({ readonly format: 'events' | 'ndjson' } & Omit<StreamRequest, keyof Selection | 'consumer'>)
 
 type KeyLimits = Pick<Limits, 'keyBytesMax'>
 
-/** @throws KvError `invalid_argument`, `payload_too_large` */
 export function feedSelection(query: RawQuery, { keyBytesMax }: KeyLimits): Selection {
   const prefixes = queryList(query, 'prefix')
   const keys = queryList(query, 'key')
@@ -69,17 +66,13 @@ export function feedSelection(query: RawQuery, { keyBytesMax }: KeyLimits): Sele
   }
 }
 
-/** @throws KvError `forbidden` unless the whole selection is within reach. */
+/** @throws KvError `forbidden` unless the grant covers the whole selection. */
 export function requireSelection(grant: Grant, { prefixes = [], keys = [], start, end }: Selection): void {
   for (const prefix of prefixes) grant.requireRange(rangeOf({ prefix }, 'prefix'), 'prefix')
   for (const key of keys) grant.requireKey(key, 'key')
   if (prefixes.length + keys.length === 0) grant.requireRange({ start, end }, 'prefix')
 }
 
-/**
- * @param present where it begins, unless the request tells; undefined: now
- * @throws KvError `invalid_argument`
- */
 export function askedFeed(request: FastifyRequest, limits: KeyLimits, present: Timestamp | undefined): AskedFeed {
   const { accept } = request.headers
   const query = request.query as RawQuery
@@ -124,12 +117,12 @@ function sinceOf(query: RawQuery): Timestamp | undefined {
 
 // ---- Positions
 
-/** The text of `feedPositionText` for a position in a snapshot, made by Node: a stream has one per pair. */
+/** `feedPositionText` for a position in a snapshot, made by Node: a stream has one per pair. */
 export function snapshotId(ts: Timestamp, key: Uint8Array): string {
   return `s.${ts}.${asBuffer(key).toString('base64url')}`
 }
 
-/** @returns undefined when there is none. @throws KvError `invalid_argument` for an id that no stream has given. */
+/** @returns undefined when there is none. @throws KvError `invalid_argument` for an id that no stream has sent. */
 function lastEventId(request: FastifyRequest, { keyBytesMax }: KeyLimits): FeedPosition | undefined {
   const id = request.headers['last-event-id']
   const position = typeof id === 'string' ? parseFeedPosition(id) : undefined
@@ -144,7 +137,7 @@ function lastEventId(request: FastifyRequest, { keyBytesMax }: KeyLimits): FeedP
 /** The timestamp in `Last-Event-ID`; undefined when there is none. @throws KvError `invalid_argument` */
 export function lastEventTs(request: FastifyRequest): Timestamp | undefined {
   const id = request.headers['last-event-id']
-  if (id === undefined || id === '') return undefined // Browsers send an empty one as none.
+  if (id === undefined || id === '') return undefined // Browsers send an empty one for none.
   const ts = typeof id === 'string' && /^\d{1,16}$/.test(id) ? Number(id) : Number.NaN
   if (Number.isSafeInteger(ts)) return ts
   throw malformedId()
@@ -154,7 +147,6 @@ function malformedId(): Error {
   return invalid('last-event-id', 'Last-Event-ID is not one that a stream has given')
 }
 
-/** The same query, of a feed that begins with a snapshot. */
 export function resyncPath(path: string, query: RawQuery): string {
   const kept = ['prefix', 'key', 'start', 'end', 'keys_only', 'old_values', 'heartbeat_ms'].flatMap((name) =>
     queryList(query, name).map((value) => `${name}=${value.replace(/[^\w\-.~%]/gu, encodeURIComponent)}`),

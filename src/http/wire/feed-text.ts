@@ -11,7 +11,6 @@ export type TxnJson = string | readonly Buffer[]
 /** Texts are joined into pieces of about this length. */
 const PIECE_LENGTH = 64 * 1024
 
-/** The fields of a change on the wire. */
 function wireChange({ key, op, value, old, expireTs, end }: FeedChange) {
   return { key, op, value, old, expireTs, end }
 }
@@ -20,7 +19,6 @@ export function wireTxn({ commitTs, startTs, part, isLast, changes }: FeedTxn) {
   return { commitTs, startTs, part, isLast, changes: changes.map(wireChange) }
 }
 
-/** Yields after each piece of work: other requests may run. */
 export function* txnJson(txn: FeedTxn): Generator<void, TxnJson, void> {
   const { commitTs, startTs, part, isLast, changes } = txn
   let text = `"commit_ts":${commitTs},"start_ts":${startTs},`
@@ -54,7 +52,6 @@ function changeJson({ key, op, value, old, expireTs, end }: FeedChange): string 
   return `${json}}`
 }
 
-/** The text around a transaction. */
 export function txnFrame(
   format: 'events' | 'ndjson',
   id: Timestamp | undefined,
@@ -68,7 +65,7 @@ export function eventOf(format: 'events' | 'ndjson', event: Exclude<FeedEvent, {
   return format === 'events' ? eventText(event.type, data, id) : lineText(event.type, data)
 }
 
-/** The data of an event, and its id: up to where everything is delivered. */
+/** The data of an event, and its id: the position up to which everything is delivered. */
 function dataOf(
   event: Exclude<FeedEvent, { readonly type: 'txn' }>,
 ): readonly [data: string, id: string | Timestamp | undefined] {

@@ -11,7 +11,7 @@ const HEADER = 'idempotency-key'
 
 /**
  * @param asked the whole content of the request: a different request under the same key is refused.
- * @throws KvError `invalid_argument` unless it is 1 to 255 printable bytes.
+ * @throws KvError `invalid_argument` unless the key is 1 to 255 printable bytes.
  */
 export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotency | undefined | Promise<Idempotency> {
   const header = idempotencyHeader(request)
@@ -24,7 +24,6 @@ export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotenc
     : { ...idempotency, fingerprint }
 }
 
-/** @throws KvError `invalid_argument` unless it is there once, with 1 to 255 printable bytes, or not at all. */
 export function idempotencyHeader({ headers, raw }: FastifyRequest): string | undefined {
   const header = headers[HEADER]
   if (header === undefined) return undefined
@@ -47,7 +46,6 @@ function* fingerprintOf(method: string, asked: Plain): Generator<void, Buffer, v
   return hash.digest()
 }
 
-/** @param body the part of `outcome.answer` that the client gets. */
 export function answerOutcome(
   request: FastifyRequest,
   reply: FastifyReply,

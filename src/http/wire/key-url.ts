@@ -10,12 +10,12 @@ import { percentDecode } from './query.js'
 /** Requests for one key are routed without the key: see `routedUrl`. */
 export const KEY_ROUTE = '/v1/kv/:key'
 export const TXN_KEY_ROUTE = '/v1/txn/:txn/kv/:key'
-/** The name of a lease may have slashes, as a key may. */
+/** The name of a lease may have slashes, like a key. */
 export const LEASE_ROUTE = '/v1/leases/:name'
 
 declare module 'node:http' {
   interface IncomingMessage {
-    /** The percent-encoded key of the URL, or name of a lease; undefined when it has none. Set by `routedUrl`. */
+    /** The percent-encoded key, or name of a lease, of the URL; undefined when it has none. Set by `routedUrl`. */
     keyInUrl?: string
   }
 }
@@ -37,9 +37,9 @@ export interface Target {
 }
 
 /**
- * Splits a request target. Router, handler and the check of the token's prefixes all use this split, so they see the same key.
- * A key may be any bytes, including slashes and invalid UTF-8, which no router matches. Unreserved characters of the route may
- * be escaped without a change of meaning (RFC 3986, section 6.2.2.2). An escaped slash does not separate segments.
+ * Splits a request target. Router, handler and the check of the token's prefixes all use this split, so they see the same key. A
+ * key may be any bytes, including slashes and invalid UTF-8, which no router matches. Unreserved characters of the route may be
+ * escaped without a change of meaning (RFC 3986, section 6.2.2.2). An escaped slash does not separate segments.
  */
 export function splitTarget(target: string): Target {
   const url = originForm(target)
@@ -69,8 +69,8 @@ export function routedUrl(request: IncomingMessage): string {
 
 /**
  * The percent-decoded key of a request's URL.
- * @throws KvError `invalid_argument` for a bad escape or an empty key; `payload_too_large`; `forbidden` when the request's
- *   token does not reach it; `not_found` when the URL has none.
+ * @throws KvError `invalid_argument` for a bad escape or an empty key; `payload_too_large`; `forbidden` when the request's token
+ *   does not cover the key; `not_found` when the URL has none.
  */
 export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, limits: Limits): Buffer {
   if (raw.keyInUrl === undefined) throw new KvError('not_found', 'this URL names no key', {})
@@ -81,11 +81,11 @@ export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, lim
 }
 
 /**
- * @param escaped what a URL has in the place of the name, percent-encoded. A slash in it need not be escaped.
- * @throws KvError `invalid_argument` for a bad escape or a name that is none; `forbidden` when the grant does not reach it.
+ * @param escaped the percent-encoded name in a URL. A slash in it need not be escaped.
+ * @throws KvError `invalid_argument` for a bad escape or an invalid name; `forbidden` when the grant does not cover it.
  */
 export function leaseNameOf(escaped: string, grant: Grant): string {
-  const name = percentDecode(escaped, 'name').toString('latin1') // A name that is no ASCII is refused below.
+  const name = percentDecode(escaped, 'name').toString('latin1') // Names that are not ASCII are refused below.
   requireLeaseName(name)
   grant.requireKey(Buffer.from(name), 'name')
   return name

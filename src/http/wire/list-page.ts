@@ -8,10 +8,8 @@ import { decodeListCursor, encodeListCursor, type ListCursor, type ListName } fr
 import { queryInteger, queryText, type RawQuery } from './query.js'
 import type { Plain } from './wire.js'
 
-/** Query parameters of lists of names. */
 export const LISTING = ['prefix', 'limit', 'cursor'] as const
 
-/** Answers a page of what has names. */
 export async function answerPage<T>(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -21,7 +19,7 @@ export async function answerPage<T>(
   shown: (item: T) => Plain,
 ): Promise<FastifyReply> {
   const query = request.query as RawQuery
-  // There are few of the others, and who knows of no pages gets all of them.
+  // Other lists are short, and a client that does not page gets all entries.
   const limitDefault = list === 'leases' ? LIST_LIMIT_DEFAULT : LIST_LIMIT_MAX
   const limits = { limitDefault, limitMax: LIST_LIMIT_MAX }
   const asked = askedPage<string>(query, list, queryText(query, 'prefix'), limits, secret)
@@ -36,10 +34,6 @@ export async function answerPage<T>(
   return answer(request, reply, { [list]: shownItems, cursor })
 }
 
-/**
- * @param of what the list is of; undefined: what the cursor says.
- * @throws KvError `invalid_argument` for a cursor of another list.
- */
 export function askedPage<Place extends string | Uint8Array>(
   query: RawQuery,
   list: ListName,

@@ -2,13 +2,13 @@ import { Readable } from 'node:stream'
 import { laterTurn } from '../../event-loop/slices.js'
 
 /**
- * An answer that is encoded in slices while its client receives it. Encoded at once it would take twice its memory or more, and
+ * An answer that is encoded in slices while its client receives it. Encoded at once it would take at least twice its memory, and
  * JSON up to twelve times.
  */
 export class LongAnswer extends Readable {
   readonly #pieces: Iterator<Buffer, void>
 
-  /** @param memoryBytes of the data that is encoded. */
+  /** @param memoryBytes memory of the data that is encoded. */
   constructor(
     pieces: Iterator<Buffer, void>,
     readonly memoryBytes: number,

@@ -9,7 +9,6 @@ const FIELDS = 3
 type Rest = NonNullable<FeedPage['rest']>
 type Ends = Pick<FeedPage, 'resolvedTs' | 'nextTs'>
 
-/** A page of the feed in JSON, in pieces that are made as they are taken. */
 export async function* jsonPage(txns: readonly FeedTxn[], rest: Rest): AsyncGenerator<Buffer, void> {
   let before = '{"txns":[{'
   const ends = yield* eachOf(txns, rest, async function* (txn) {
@@ -22,7 +21,6 @@ export async function* jsonPage(txns: readonly FeedTxn[], rest: Rest): AsyncGene
   yield Buffer.from(`],"resolved_ts":${ends.resolvedTs},"next_ts":${ends.nextTs}}\n`)
 }
 
-/** The same in MessagePack. @param count of the transactions and parts. */
 export async function* msgpackPage(txns: readonly FeedTxn[], rest: Rest, count: number): AsyncGenerator<Buffer, void> {
   let left = count
   yield Buffer.concat([mapHead(FIELDS), toMsgpack('txns'), listHead(count)])

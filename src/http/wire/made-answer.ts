@@ -3,24 +3,23 @@ import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 
-/** An answer that is made once, and kept as bytes. */
 export interface MadeAnswer {
   readonly bytes: Buffer
-  /** For clients that accept it. */
+  /** For clients that accept gzip. */
   readonly gzipped: Buffer
   readonly headers: Readonly<Record<string, string>>
-  /** The ETag without the `W/` of a weak one. */
+  /** The ETag without its `W/`. */
   readonly tag: string
 }
 
 const made = new WeakSet<object>()
 
-/** Whether the bytes are kept for all, so that an answer with them takes no memory. */
+/** Whether the bytes are shared, so that an answer with them takes no memory. */
 export function isMade(payload: unknown): boolean {
   return payload instanceof Uint8Array && made.has(payload)
 }
 
-/** Not `gzip;q=0`, by which a client refuses it. */
+/** Excludes `gzip;q=0`, by which a client refuses it. */
 const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i
 
 export async function madeAnswer(
@@ -28,7 +27,7 @@ export async function madeAnswer(
   headers: Readonly<Record<string, string>> & { readonly 'content-type': string },
 ): Promise<MadeAnswer> {
   const tag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
-  // The ETag is weak, because both forms have it. By `no-cache` browsers ask each time, and are told 304.
+  // The ETag is weak, because both forms have the same. With `no-cache` browsers ask each time, and get 304.
   const kept = { vary: 'accept-encoding', etag: `W/${tag}`, 'cache-control': 'no-cache' }
   const gzipped = await promisify(gzip)(bytes)
   made.add(bytes).add(gzipped)

@@ -32,7 +32,6 @@ export function foreignCharset(contentType: string | undefined): string | undefi
 const CACHE_MAX = 256
 const cache = new Map<string, readonly Format[]>()
 
-/** The formats of an Accept header that this server supports, most preferred first. */
 export function acceptedFormats(accept: string | undefined): readonly Format[] {
   if (accept === undefined) return ['json']
   let formats = cache.get(accept)
@@ -44,7 +43,6 @@ export function acceptedFormats(accept: string | undefined): readonly Format[] {
   return formats
 }
 
-/** Whether the client prefers a stream of server-sent events. */
 export function wantsEvents(accept: string | undefined): boolean {
   return acceptedFormats(accept)[0] === 'events'
 }

@@ -18,8 +18,8 @@ const UINT32 = 2 ** 32
 
 /**
  * Reads one MessagePack value in steps: yields between values. It knows the types of JSON and `bin`, and refuses every
- * extension: msgpackr's own (references, records, big integers, regular expressions) make much work from few bytes.
- * Byte strings are copies, so that a value that is kept does not keep the whole request.
+ * extension: msgpackr's own (references, records, big integers, regular expressions) make much work from few bytes. Byte strings
+ * are copies, so that a kept value does not keep the whole request in memory.
  * @throws SyntaxError when the bytes are not one such value, or a `str` is not UTF-8; KvError for a value beyond the limits, or
  *   nested deeper than BODY_DEPTH_MAX.
  */

@@ -1,7 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { requireName } from '../../percolator/name.js'
 
-/** The name in the path of a request. @throws KvError `invalid_argument` */
 export function nameOf(request: FastifyRequest, of: 'observer' | 'consumer'): string {
   const { name } = request.params as { readonly name: string }
   requireName(of, name)

@@ -10,10 +10,6 @@ import type { Static } from './schemas/schema.js'
 import type { oneShot } from './schemas/txn.js'
 import { isWrite, opOf, requireFewKeys } from './wire-op.js'
 
-/**
- * The transaction of a body of `POST /v1/txn`.
- * @throws KvError `invalid_argument`; `forbidden` when the caller may not write; the errors of `ridersOf`.
- */
 export function oneShotOf(body: Decoded<Static<typeof oneShot.body>>, grant: Grant, limits: Limits): OneShot {
   const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = body
   const { keyChecks, leases } = splitChecks(checks)
@@ -35,7 +31,7 @@ function splitChecks(checks: readonly WireCheck[]): { keyChecks: Check[]; leases
     const isOnKey = exists !== undefined || value !== undefined || commitTs !== undefined
     if (lease !== undefined) {
       if (key !== undefined || isOnKey)
-        throw invalid(`checks[${index}].lease`, `checks[${index}] has a lease beside conditions on a key`)
+        throw invalid(`checks[${index}].lease`, `checks[${index}] has both a lease and conditions on a key`)
       if (fence === undefined) throw invalid(`checks[${index}].fence`, `checks[${index}].fence is missing`)
       leases.push({ lease, fence, index })
     } else {
@@ -49,7 +45,7 @@ function splitChecks(checks: readonly WireCheck[]): { keyChecks: Check[]; leases
     const detail = `checks has over ${LEASE_CHECKS_MAX} leases`
     throw new KvError('payload_too_large', detail, { field: 'checks', limit: LEASE_CHECKS_MAX })
   }
-  // Only then is the place of a check another than in its list.
+  // Without leases the index of a check is that of its list.
   return { keyChecks: leases.length === 0 ? keyChecks : withPlaces(checks, keyChecks), leases }
 }
 

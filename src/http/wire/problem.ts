@@ -8,18 +8,18 @@ import type { Plain } from './wire.js'
 export interface Problem {
   readonly code: string
   readonly status: number
-  /** Headers beside the content type, with lower-case names. */
+  /** Headers besides the content type, with lower-case names. */
   readonly headers: Readonly<Record<string, string>>
   /** Members of RFC 9457 and the fields of the code, with camelCase names. */
   readonly body: Plain
-  /** A defect of the server or a failing engine, which belongs in the log. */
+  /** A defect of the server or a failing engine, which is logged. */
   readonly isServerFault: boolean
 }
 
-/** The server is right: it has too much to do, too little time, or a store that lacks what was asked for. */
+/** Errors that are no fault of the server: overload, a deadline, or a store that lacks the feature. */
 const NO_FAULTS: ReadonlySet<string> = new Set(['overloaded', 'deadline_exceeded', 'not_supported'])
 
-/** @param requestId stands in `internal` problems, so that a report of a user leads to the log line. */
+/** @param requestId included in `internal` problems, so that a report of a user leads to the log line. */
 export function problemOf(error: unknown, requestId: string): Problem {
   const known: KvError | undefined = error instanceof KvError ? error : fromFastify(error)
   if (known === undefined) {
@@ -50,7 +50,7 @@ export function problemOf(error: unknown, requestId: string): Problem {
   }
 }
 
-/** A path, or keys as hex, may be many times as long. What follows a name is more telling than the rest of it. */
+/** A path, or keys as hex, may be many times as long. The text after a name is more informative than the rest of the name. */
 const DETAIL_LENGTH_MAX = 2000
 const DETAIL_END_LENGTH = 500
 
@@ -69,10 +69,10 @@ function headersOf(error: KvError): Readonly<Record<string, string>> {
   return isKvError(error, 'unauthorized') ? { 'www-authenticate': 'Bearer' } : {}
 }
 
-/** Clients bound the length of headers. The body has the path, however long it is. */
+/** Clients bound the length of headers. The body has the whole path. */
 const LINK_LENGTH_MAX = 4096
 
-/** Errors that fastify raises itself: bodies, media types, URLs. */
+/** Converts the errors that fastify raises itself: bodies, media types, URLs. */
 function fromFastify(error: unknown): KvError | undefined {
   if (!(error instanceof Error) || error instanceof CorruptRecord) return undefined
   const { statusCode, message, code } = error as FastifyError
@@ -90,10 +90,11 @@ function fromFastify(error: unknown): KvError | undefined {
   }
 }
 
-/** The text for bytes that are no request. */
 export const MALFORMED = 'the request is malformed HTTP'
 
-/** Node's parser takes methods of RTSP and `PRI` in a line without a version. No router has them, not even fastify's for 404. */
+/**
+ * Node's parser accepts methods of RTSP, and `PRI` in a line without a version. No router has them, not even fastify's for 404.
+ */
 export function isUnknownMethod(error: unknown): boolean {
   return error instanceof Error && (error as FastifyError).code === 'FST_ERR_NOT_FOUND'
 }

@@ -15,7 +15,6 @@ export function parseRawQuery(text: string): RawQuery {
   return text === '' ? NONE : (parse(text, '&', '=', { decodeURIComponent: (s) => s, maxKeys: 0 }) as RawQuery)
 }
 
-/** @param lists those of the known parameters that may be given more than once. */
 export function unknownParameter(
   query: RawQuery,
   known: readonly string[],
@@ -33,7 +32,6 @@ export function unknownParameter(
   return undefined
 }
 
-/** @throws KvError `invalid_argument` for a bad escape. */
 export function percentDecode(text: string, field: string): Buffer {
   if (!text.includes('%')) return Buffer.from(text, 'utf8')
   const bytes = Buffer.allocUnsafe(Buffer.byteLength(text))
@@ -56,7 +54,6 @@ export function queryBytes(query: RawQuery, name: string, bytesMax: number): Buf
   return typeof raw !== 'string' || raw === '' ? undefined : bytesOf(raw, name, bytesMax)
 }
 
-/** @throws KvError `payload_too_large`, `invalid_argument`. */
 export function bytesOf(raw: string, name: string, bytesMax: number): Buffer {
   const bytes = percentDecode(raw, name)
   if (bytes.length > bytesMax) throw tooLarge(name, bytes.length, bytesMax)
@@ -81,7 +78,6 @@ export function lockWaitMs(query: RawQuery): number {
   return queryInteger(query, 'lock_wait_ms', 0, LOCK_WAIT_MS_MAX) ?? LOCK_WAIT_MS_DEFAULT
 }
 
-/** The time after which the request is given up. undefined: none. */
 export function timeoutMs(query: RawQuery): number | undefined {
   return queryInteger(query, 'timeout_ms', 1, TIMEOUT_MS_MAX)
 }
@@ -95,7 +91,6 @@ export function queryFlag(query: RawQuery, name: string): boolean | undefined {
   throw invalid(name, `${name} must be true or false`)
 }
 
-/** Each of a parameter that may be given more than once, percent-encoded. */
 export function queryList(query: RawQuery, name: string): readonly string[] {
   const raw = query[name]
   return raw === undefined ? [] : typeof raw === 'string' ? [raw] : raw

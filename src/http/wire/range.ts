@@ -3,7 +3,6 @@ import { afterPrefix } from '../../bytes/key-range.js'
 import { invalid } from '../../errors/kv-error.js'
 import type { GivenRange } from '../../percolator/given-range.js'
 
-/** @param field named by the error. @throws KvError `invalid_argument` when both `prefix` and bounds are given. */
 export function rangeOf(
   given: KeyRange & { readonly prefix?: Uint8Array | undefined },
   field: string,
@@ -14,7 +13,7 @@ export function rangeOf(
   return { start: prefix, end: afterPrefix(prefix) }
 }
 
-/** The range in the form in which answers show it again. @throws the errors of `rangeOf` */
+/** Keeps the bounds as given, for answers that show them again. @throws the errors of `rangeOf` */
 export function givenRangeOf(
   given: KeyRange & { readonly prefix?: Uint8Array | undefined },
   field: string,

@@ -11,8 +11,9 @@ export function isKeyField(name: string): boolean {
 }
 
 /**
- * Replaces each key that the caller's token does not reach by an empty key, which is never a real one. Locks of other
- * transactions may name such keys. None is left out: a client that knew only some keys of a transaction would end it wrongly.
+ * Replaces each key that the caller's token does not cover by an empty key, which is never a real one. Locks of other
+ * transactions may name such keys. No entry is left out: a client that knew only some keys of a transaction would end it
+ * wrongly.
  */
 export function redactKeys(data: Plain, grant: Grant, isKey = false): Plain {
   if (typeof data !== 'object' || data === null) return data

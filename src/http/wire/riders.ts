@@ -14,15 +14,14 @@ import type { Riders as WireRiders } from './schemas/riders.js'
 /** The riders of a body, and the leases among its checks. */
 type RidersToCheck = Omit<Decoded<WireRiders>, 'leases'> & { readonly leases?: readonly LeaseRider[] | undefined }
 
-/** Where observers and consumers are known, and the present time. */
+/** The registry of observers and consumers, and the present time. */
 type Observing = Pick<Database, 'store' | 'changes'>
 
 /**
- * The riders of a body.
  * @param path of the object that has the fields of riders, for errors.
  * @returns undefined when there are none.
- * @throws KvError `invalid_argument` when one cell or consumer is acknowledged twice; `payload_too_large`; `forbidden` when the caller may
- *   not write, or its token does not reach a lease.
+ * @throws KvError `invalid_argument` when one cell or consumer is acknowledged twice; `payload_too_large`; `forbidden` when the
+ *   caller may not write, or its token does not cover a lease.
  */
 export function ridersOf(
   { acks = [], notify = [], positions = [], leases = [] }: RidersToCheck,
@@ -57,12 +56,11 @@ export function ridersOf(
   return leases.length === 0 ? { acks, notify, positions } : { acks, notify, positions, leases }
 }
 
-/** The checks of leases among those of a transaction, with their places there. */
 export function leaseChecksOf(checks: readonly { readonly lease: string; readonly fence: number }[]): LeaseRider[] {
   return checks.map(({ lease, fence }, index) => ({ lease, fence, index }))
 }
 
-/** Other servers of the store may have registered them. @returns undefined when all are known. */
+/** Reads observers that other servers may have registered. @returns undefined when all are known. */
 export function learnObservers(
   { acks = [], notify = [] }: Riders,
   { observers }: Pick<Database, 'observers'>,
@@ -73,7 +71,7 @@ export function learnObservers(
 }
 
 /**
- * Refuses observers and consumers that the caller's token does not reach, as if they did not exist.
+ * Refuses observers and consumers that the caller's token does not cover, as if they did not exist.
  * @throws KvError `not_found`
  */
 export function requireReached(riders: Riders, grant: Grant, { store, changes }: Observing): void {
@@ -91,9 +89,10 @@ export function requireReached(riders: Riders, grant: Grant, { store, changes }:
 }
 
 /**
- * Refuses riders before anything is done with their transaction: when the store refuses them, an open transaction is over. Must
- * not be asked of the repeat of a transaction that may have committed, because its observers may be gone.
- * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence or position in the future.
+ * Refuses riders before the transaction does anything: a refusal by the store would end an open transaction. Must not be called
+ * for the repetition of a transaction that may have committed, because its observers may be gone.
+ * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence or position in the
+ *   future.
  */
 export function requireObserved(riders: Riders, { store, changes }: Observing): void {
   const { acks = [], notify = [], positions = [] } = riders

@@ -7,7 +7,10 @@ import { isAttachedKey, keyOfAttached } from '../../percolator/codec/attached-ke
 
 const NO_KEY = new Uint8Array()
 
-/** Clients know nothing of the server's rows: a lock on one that a transaction has written along is shown as one on the key that it is about. */
+/**
+ * Maps locks on internal rows to user keys: clients do not know the server's rows, so a lock on one is shown as a lock on the
+ * key that the row is about.
+ */
 export function ofUsersKeys(error: unknown): unknown {
   if (!isKvError(error, 'key_locked') && !isKvError(error, 'lock_wait_timeout')) return error
   const { lock } = error.fields
@@ -44,14 +47,14 @@ function usersLock(lock: LockInfo): LockInfo {
   return { ...lock, key: usersKey(lock.key), primary: usersKey(lock.primary) }
 }
 
-/** @returns an empty key, which is never a real one, for a row that is about no key. */
+/** @returns an empty key, which is never a real one, for a row that is not about a key. */
 function usersKey(key: Uint8Array): Uint8Array {
   if (!isReserved(key)) return key
   if (isAttachedKey(key)) return keyOfAttached(key)
   return (ackedCell(key) ?? notifiedCell(key))?.key ?? NO_KEY
 }
 
-/** Without those of a lock that one before has. */
+/** Drops entries whose lock another entry has already. */
 function distinct<T>(all: readonly T[], lockIn: (one: T) => LockInfo | undefined): T[] {
   const seen = new Set<string>()
   return all.filter((one) => {

@@ -14,7 +14,7 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Query parameters of the route; others are refused. */
     query?: readonly string[]
-    /** Those of them that may be given more than once. */
+    /** The query parameters that may be given more than once. */
     queryLists?: readonly string[]
   }
 }
@@ -56,7 +56,7 @@ export function validateRequests(app: FastifyInstance, limits: Limits, store: Pi
   })
 }
 
-/** What handlers would refuse when they have the body. A client that waits to be asked for it is told before. */
+/** The error that handlers would return for the head. A client that waits to be asked for its body gets it before. */
 function refusedByHead(request: FastifyRequest, limits: Limits): Error | undefined {
   const query = request.query as RawQuery
   try {

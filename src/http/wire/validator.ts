@@ -15,9 +15,10 @@ export interface Rules {
 export type Validate = (value: unknown) => KvError | undefined | Promise<KvError | undefined>
 
 /**
- * Makes functions of a schema, and no code, so that the first request of a kind is answered as fast as the next.
- * A list at the top of a body, or in one of its fields, may be long: then its items are validated after everything else, in slices,
- * so that other requests run meanwhile. All errors are `invalid_argument`, except `payload_too_large` for too many items.
+ * Compiles a schema to functions, without generated code, so that the first request of a kind is answered as fast as the next. A
+ * list at the top of a body, or in one of its fields, may be long: then its items are validated after everything else, in
+ * slices, so that other requests run meanwhile. All errors are `invalid_argument`, except `payload_too_large` for too many
+ * items.
  * @param name the name of the value (`body`) in errors that concern no single field.
  */
 export function validatorOf(schema: Schema, name: string, rules: Rules): Validate {
@@ -30,16 +31,16 @@ export function validatorOf(schema: Schema, name: string, rules: Rules): Validat
   }
 }
 
-/** Names only the schema's part of a path: the lists around it put the rest before it. */
+/** Names only this schema's part of a path: the lists around it add the rest. */
 interface Fault {
   readonly path: string[]
-  /** What comes after the name of the field. */
+  /** The text after the name of the field. */
   readonly text: string
   /** The number of items that the list may have. */
   readonly limit?: number
 }
 
-/** @param long takes the long lists, of which only the items are still unchecked. Absent: there are none. */
+/** @param long collects the long lists, whose items are still unchecked. Absent: no list is long. */
 type Check = (value: unknown, long?: LongList[]) => Fault | undefined
 
 interface LongList {
@@ -65,7 +66,7 @@ function* checkLong(lists: readonly LongList[], name: string): Generator<void, K
   return undefined
 }
 
-/** The lists from `index` on are within the value at `path`. */
+/** Prefixes the paths of the lists from `index` on with `path`. */
 function moveWithin(lists: readonly LongList[], index: number, path: readonly string[]): void {
   for (const list of lists.slice(index)) list.path = [...path, ...list.path]
 }

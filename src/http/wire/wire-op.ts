@@ -33,7 +33,6 @@ export function requireFewKeys(ops: readonly Op[], { requestKeysMax: limit }: Pi
   throw new KvError('payload_too_large', detail, { field: 'ops', limit })
 }
 
-/** @throws KvError `invalid_argument` for a field that is missing or does not belong to the op. */
 export function opOf(given: WireOp, index: number): Op {
   const known = FIELDS[given.op]
   for (const name in given) {

@@ -36,7 +36,7 @@ addExtension({
   },
 })
 
-/** Turns camelCase names into snake_case, and bytes into text if they are UTF-8, else into `{"base64"}`. */
+/** Turns camelCase names into snake_case, and bytes into text if they are UTF-8, otherwise into `{"base64"}`. */
 export function toJson(answer: Plain): string {
   return JSON.stringify(jsonValue(answer))
 }
@@ -63,7 +63,6 @@ function head(token: number, count: number): Buffer {
 const OBJECT_BYTES = 48
 const FIELD_BYTES = 8
 
-/** Approximate memory of an answer before it is encoded, in bytes. */
 export function memoryOf(value: Plain): number {
   if (typeof value === 'string') return value.length
   if (typeof value !== 'object' || value === null) return 0
@@ -92,7 +91,6 @@ export function pairToJson({ key, value, commitTs, expireTs, leaseFence }: Encod
   return `${json}}`
 }
 
-/** The same text as `toJson(value)`. */
 export function bytesToJson(value: Uint8Array): string {
   return JSON.stringify(bytesAsJson(value))
 }

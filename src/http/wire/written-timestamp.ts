@@ -2,7 +2,7 @@ import { WRITE_AHEAD_MS_MAX } from '../../limits.js'
 import type { Store } from '../../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../../timestamp.js'
 
-/** @returns a text, as validator.ts puts it behind the name of a field, for a timestamp that is refused. */
+/** @returns for a refused timestamp the text that validator.ts puts after the name of a field. */
 export type WrittenTimestamps = (which: 'every' | 'every_but_max', given: Timestamp) => string | undefined
 
 /**

@@ -3,9 +3,9 @@ import type { Timestamp } from '../../timestamp.js'
 import type { FailedLeaseCheck } from './lease.js'
 
 /**
- * Judges a transaction by the leases that it depends on.
- * @param fences of their leases, in the same places; 0 for a free one.
- * @returns the checks that do not hold, in their order.
+ * Checks a transaction against the leases that it depends on.
+ * @param fences `fences[i]` is the fence in force of the lease of `riders[i]`; 0: the lease is free.
+ * @returns the checks that fail, in order.
  */
 export function lostLeases(riders: readonly LeaseRider[], fences: readonly Timestamp[]): readonly FailedLeaseCheck[] {
   const lost: FailedLeaseCheck[] = []

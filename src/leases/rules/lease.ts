@@ -2,7 +2,6 @@ import { invalid, KvError } from '../../errors/kv-error.js'
 import type { FailedCheck } from '../../errors/registry.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** Names of leases. `rule` says it in words: a name must ... */
 export const LEASE_NAME = {
   pattern: '^[A-Za-z0-9._/-]{1,128}$',
   rule: 'be 1 to 128 letters, digits, dots, underscores, hyphens and slashes',
@@ -14,12 +13,10 @@ export function isLeaseName(name: string): boolean {
   return NAME.test(name)
 }
 
-/** @throws KvError `invalid_argument` */
 export function requireLeaseName(name: string): void {
   if (!isLeaseName(name)) throw invalid('name', `the name of a lease must ${LEASE_NAME.rule}`)
 }
 
-/** Names of holders. They are shown to people, in logs and errors too. */
 export const LEASE_HOLDER = {
   pattern: '^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{1,255}$',
   rule: 'be 1 to 255 printable characters',
@@ -27,12 +24,10 @@ export const LEASE_HOLDER = {
 
 const HOLDER = new RegExp(LEASE_HOLDER.pattern, 'u')
 
-/** @throws KvError `invalid_argument` */
 export function requireHolder(holder: string): void {
   if (!HOLDER.test(holder)) throw invalid('holder', `the holder of a lease must ${LEASE_HOLDER.rule}`)
 }
 
-/** A grant. */
 export interface StoredLease {
   readonly holder: string
   /** Timestamp of the grant: the fences of one name ascend. */
@@ -43,14 +38,10 @@ export interface StoredLease {
 export interface FailedLeaseCheck {
   readonly index: number
   readonly lease: string
-  /** The present one; 0: the lease is free. */
+  /** The fence in force; 0: the lease is free. */
   readonly fence: Timestamp
 }
 
-/**
- * @param lost at least one.
- * @param failedChecks those of keys too.
- */
 export function leaseLost(
   lost: readonly FailedLeaseCheck[],
   failedChecks: readonly FailedCheck[] = lost,

@@ -3,8 +3,8 @@ import type { Timestamp } from '../../timestamp.js'
 import { expiresAt, type FoundCell, type Hint, type HintedCell } from '../rules/hinted-cell.js'
 
 /**
- * Removes the hint of a clean cell, and hints at the time when its version expires.
- * @param hinted as it was read before `cell`, which is still.
+ * Removes the hint of a clean cell, and leaves a hint for the time when its version expires.
+ * @param hinted the hint as it was read before `cell`.
  */
 export async function forgetClean(
   cells: HintedCells,
@@ -18,7 +18,7 @@ export async function forgetClean(
   await cells.forget(id, hinted)
 }
 
-/** Removes the failure of a cell that is dirty, and hints at it, since a parked one has no hint. */
+/** Removes the failure of a dirty cell and writes a hint, because a parked cell has none. */
 export async function unpark(
   cells: HintedCells,
   id: Timestamp,
@@ -26,7 +26,8 @@ export async function unpark(
   hint: Omit<Hint, 'value'>,
 ): Promise<void> {
   const { key } = cell
-  // Twice: a look that finds the cell parked removes the first, and a kill in between must not leave the cell without one.
+  // Written twice: a server that finds the cell parked removes the first hint, and after a kill in between the cell would have
+  // none.
   await cells.hint(id, key, hint)
   await cells.replaceFailure(id, cell, undefined)
   await cells.hint(id, key, hint)

@@ -14,19 +14,19 @@ import { noSuchObserver, type RegisteredObserver } from '../rules/observer.js'
 import { HintedObserver, type HintedObserverSources } from './hinted-observer.js'
 import { rideAsRows } from './rider-rows.js'
 
-/** Registrations that were read are good for this long, for those who ask. */
+/** `learn` and `refresh` reuse registrations that were read within this time. */
 const KNOWN_MS = 1000
-/** Of a transaction of the observers themselves. */
+/** Attempts of an observer's own transaction. */
 const TRIES_MAX = 20
 
-/** Commits hint at keys that may be dirty, for all servers of the store. */
+/** The dirty keys of a store with several servers: commits write hints at keys that may be dirty. */
 export class HintedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
   readonly #observerSources: HintedObserverSources
   readonly #cells: HintedCells
   readonly #home: () => TransactionHome
   readonly #byId = new Map<Timestamp, HintedObserver>()
-  /** When the registrations were read that are known. */
+  /** Time at which the known registrations were read. */
   #knownMs = Number.NEGATIVE_INFINITY
   readonly rides: Rides = (request) => this.#ride(request)
 
@@ -94,7 +94,7 @@ export class HintedKeys implements DirtyKeys {
     if (stored === undefined) this.#sources.sweep()
   }
 
-  /** The record stands, so every server that commits is going to know it. */
+  /** Sets `sinceTs` to the time when every server is sure to know the record, and waits for it. */
   async #takeEffect(name: string, signal?: AbortSignal): Promise<void> {
     const { store, registrations } = this.#sources
     let ts = 0
@@ -107,12 +107,12 @@ export class HintedKeys implements DirtyKeys {
       await this.#pause(Math.min(1000, physicalMs(sinceTs) - physicalMs(now) + 1), signal)
   }
 
-  /** What is notified below its since_ts would not count. */
+  /** Waits until the clock has passed `sinceTs`: notifications below it would not count. */
   async #inForce({ name, sinceTs }: RegisteredObserver, signal?: AbortSignal): Promise<void> {
     if (sinceTs >= this.#sources.store.time.nextTsMin) await this.#takeEffect(name, signal)
   }
 
-  /** @throws KvError `storage_unavailable` when the server stops, and the reason of the caller's signal */
+  /** @throws KvError `storage_unavailable` when the server stops; the abort reason of the caller's signal. */
   async #pause(ms: number, signal?: AbortSignal): Promise<void> {
     const end = this.#sources.signal
     await sleep(ms, signal === undefined ? end : AbortSignal.any([end, signal])).catch(() => {
@@ -135,7 +135,9 @@ export class HintedKeys implements DirtyKeys {
 
   // ---- Transactions of the observers themselves
 
-  /** Tries again where others have rolled it back, because this process stood still for longer than its locks last. */
+  /**
+   * Tries again when another server has rolled the transaction back because this process stalled for longer than its locks last.
+   */
   async #commit(mutationAt: (startTs: Timestamp) => PrewriteMutation): Promise<Timestamp> {
     const backoff = new Backoff()
     for (let left = TRIES_MAX; ; left--) {
@@ -155,10 +157,10 @@ export class HintedKeys implements DirtyKeys {
     }
   }
 
-  /** What expires is hinted at when it is written and found clean. */
+  /** Nothing to do: expiries are hinted at when the version is written, and again when the cell is found clean. */
   async passTo(): Promise<void> {}
 
-  /** An acknowledgement stays as long as its key: without it, changes that it has covered would count anew. */
+  /** Nothing to do: an acknowledgement stays as long as its key. Without it, covered changes would count again. */
   async collect(): Promise<void> {}
 
   async close(): Promise<void> {}

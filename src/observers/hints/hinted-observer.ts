@@ -35,38 +35,36 @@ import { forgetClean, unpark } from './cleaning.js'
 import { isParkedCell, nextStep } from './next-step.js'
 import { notification } from './rider-rows.js'
 
-/** Hints that a walk reads at a time. */
 const PAGE = 512
-/** The first place of the walk is one of so many pages. */
+/** A walk begins on one of this many pages. */
 const PLACES_PAGES = 4
-/** Cells that are looked at for one claim at the same time. */
+/** Cells that a claim looks at concurrently. */
 const CELLS_AT_A_TIME = 64
-/** From one look for hints to the next, while there are none. A hint of this process ends the wait. */
+/** Pause between two looks for hints while there are none. A hint written by this process ends it. */
 const POLL_MS_MIN = 20
 const POLL_MS_MAX = 250
-/** A cell that cannot be handed out now is left alone for so long. */
+/** A cell that cannot be handed out is not looked at again for this long. */
 const REST_MS = 20
 const RESTING_MAX = 4096
-/** From one look for expired versions to the next. */
+/** Interval between looks for expired versions. */
 const DUE_MS = 500
-/** Claims that wait share a round that has found nothing for so long. */
+/** After an empty round, waiting claims start no new round for this long. */
 const EMPTY_MS = 50
-/** Transactions of the observer itself at the same time. */
+/** Concurrent transactions of the observer itself. */
 const COMMITS_AT_ONCE = 32
 const BACKFILLED_AT_A_TIME = 128
 const BACKFILL_LEASE_MS = 10_000
-/** Tries of a change of a claim that others change at the same time. */
+/** Attempts to change a claim that others change at the same time. */
 const TRIES_MAX = 5
-/** A count is shown again for this long. */
+/** A count is reused for this long. */
 const FRESH_MS = 10_000
-/** Hints that one count reads at most. */
 const COUNTED_MAX = 100_000
 
 export interface HintedObserverSources extends BackfillSources {
   readonly cells: HintedCells
-  /** Commits a transaction of one row. */
+  /** Commits a transaction of one row. @returns its commit_ts. */
   readonly commit: (mutationAt: (startTs: Timestamp) => PrewriteMutation) => Promise<Timestamp>
-  /** What is notified below `sinceTs` would not count. */
+  /** Waits until notifications count, that is until the clock has passed `sinceTs`. */
   readonly inForce: (observer: RegisteredObserver) => Promise<void>
 }
 
@@ -80,20 +78,20 @@ const NOBODY: ReadonlyMap<string, number> = new Map()
 
 /**
  * One observer on one of several servers: walks over the hints from a random place, looks at the cells, and claims them in the
- * table. Two servers may look at one cell, and one of them gets it.
+ * table. Two servers may look at one cell; one of them gets it.
  */
 export class HintedObserver implements ActiveObserver {
   readonly backfill: Backfill
   readonly #sources: HintedObserverSources
   #stored: StoredObserver
   #observer: RegisteredObserver
-  /** Hinted cells that nobody seemed to have, in random order. */
+  /** Hinted cells that looked unclaimed, in random order. */
   #pool: FoundCell[] = []
-  /** Cells in hand. */
+  /** Keys of the cells that this process looks at or changes now. */
   readonly #busy = new Set<string>()
-  /** Until when cells are left alone. */
+  /** Unix milliseconds until which each cell is not looked at. */
   readonly #resting = new Map<string, number>()
-  /** The fences of runs that this process has committed, until their claims are taken back. */
+  /** Fences of runs that this process has committed and whose claims are not removed yet. */
   readonly #over = new Map<string, Timestamp>()
   #place: Uint8Array | undefined
   #hasPlace = false
@@ -101,7 +99,7 @@ export class HintedObserver implements ActiveObserver {
   #emptyMs = Number.NEGATIVE_INFINITY
   #dueMs = Number.NEGATIVE_INFINITY
   readonly #sleepers = new Set<() => void>()
-  /** How often something was hinted. */
+  /** Number of calls of `wake`. */
   #wakes = 0
   #ended: { readonly error?: unknown } | undefined
   readonly #workers = new Workers()
@@ -133,7 +131,6 @@ export class HintedObserver implements ActiveObserver {
   get id(): Timestamp {
     return this.#observer.id
   }
-  /** Claims that wait. */
   get waiting(): number {
     return this.#sleepers.size
   }
@@ -150,14 +147,14 @@ export class HintedObserver implements ActiveObserver {
     this.wake()
   }
 
-  /** There may be something to hand out. */
+  /** Wakes waiting claims: there may be something to hand out. */
   wake(): void {
     this.#wakes++
     this.#emptyMs = Number.NEGATIVE_INFINITY
     for (const wake of this.#sleepers) wake()
   }
 
-  /** A run has committed: its claim is over before it is taken back. */
+  /** A run has committed. Its claim ends here, before its record is removed. */
   acknowledged(key: Uint8Array, fence: Timestamp): void {
     this.acks++
     this.#over.set(keyText(key), fence)
@@ -205,7 +202,6 @@ export class HintedObserver implements ActiveObserver {
     })
   }
 
-  /** As many cells as there are, up to the limit. */
   async #take(order: ClaimOrder): Promise<Notification[]> {
     const taken: Notification[] = []
     try {
@@ -215,7 +211,7 @@ export class HintedObserver implements ActiveObserver {
         else if (!(await this.#fill(order.waitMs === 0))) break
       }
     } catch (error) {
-      if (taken.length === 0) throw error // What was claimed must not be lost.
+      if (taken.length === 0) throw error // Claimed cells must not be lost.
     }
     return taken
   }
@@ -233,7 +229,7 @@ export class HintedObserver implements ActiveObserver {
     return some.sort((a, b) => Buffer.compare(a.key, b.key))
   }
 
-  /** @param isNow the round has to begin after this call. @returns false when a whole round has found nothing. */
+  /** @param isNow the round must begin after this call. @returns false when a whole round has found nothing. */
   async #fill(isNow: boolean): Promise<boolean> {
     if (isNow && this.#filling !== undefined && (await this.#filling)) return true
     if (!isNow && this.#sources.store.time.elapsedMs() - this.#emptyMs < EMPTY_MS) return false
@@ -317,7 +313,7 @@ export class HintedObserver implements ActiveObserver {
       }),
     )
     const failed = settled.find((each) => each.status === 'rejected')
-    if (failed !== undefined && claimed.length === 0) throw failed.reason // What was claimed must not be lost.
+    if (failed !== undefined && claimed.length === 0) throw failed.reason // Claimed cells must not be lost.
     claimed.sort((a, b) => a.notification.fence - b.notification.fence)
     if (!order.values) return claimed.map(({ notification }) => notification)
     return this.#withValues(claimed, last)
@@ -328,24 +324,23 @@ export class HintedObserver implements ActiveObserver {
     this.#resting.set(keyText(key), this.#sources.store.time.elapsedMs() + REST_MS)
   }
 
-  /** The cell without the locks of transactions that are over, looked at again where there were some. */
+  /** Resolves the locks of finished transactions and reads the cell again if there were any. */
   async #unlocked(cell: HintedCell, ts: Timestamp): Promise<HintedCell | undefined> {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
     const { ackKey, ackLock } = cell
-    // Of a run that has died in its commit. One that lives is left to its run.
+    // The lock of a run that died while committing. A living run's lock stays.
     if (ackLock !== undefined && isExpired(ackLock, ts)) locks.push(lockInfo(ackKey, ackLock))
-    // Those of transactions that live stay. What has been committed before them is uncovered all the same.
+    // Locks of living transactions stay. Changes committed before them are uncovered all the same.
     const areGone = await resolver.resolve(locks, store.now()).catch((error: unknown) => {
       if (!(error instanceof KvError)) throw error
-      // A notification that was committed and covered has gone meanwhile. Else the lock stays for now, and the next look meets it.
+      // The notification was committed and covered meanwhile. Otherwise the lock stays for now, and the next look meets it.
       return error.code === 'txn_lock_not_found'
     })
     if (locks.length === 0 || !areGone) return cell
     return (await cells.look(this.id, [cell.key], ts))[0]
   }
 
-  /** @returns a notification when the cell was claimed. */
   async #step(
     order: ClaimOrder,
     hinted: FoundCell,
@@ -382,7 +377,7 @@ export class HintedObserver implements ActiveObserver {
     }
   }
 
-  /** @returns whether the cell is parked now; undefined: somebody else has changed the claim. */
+  /** @returns whether the cell is parked now; undefined: another server has changed the claim. */
   async #fail(
     hinted: FoundCell,
     cell: HintedCell,
@@ -405,7 +400,7 @@ export class HintedObserver implements ActiveObserver {
     return isParked
   }
 
-  /** Long values end the list: cells without an answer are ready again. */
+  /** The values may end the list early; cells without an answer become ready again. */
   async #withValues(claimed: readonly Claimed[], ts: Timestamp): Promise<Notification[]> {
     if (claimed.every(({ cell: { seen } }) => seen?.type !== 'put' || seen.shortValue !== undefined))
       return claimed.map(({ notification, cell: { key, lock, seen } }) => {
@@ -464,8 +459,8 @@ export class HintedObserver implements ActiveObserver {
   }
 
   /**
-   * Looks at the cells of claims, and again at those that somebody else has changed meanwhile.
-   * @param change returns false when that was so.
+   * Looks at the cells of claims, and again at those that another server has changed meanwhile.
+   * @param change returns false in that case.
    */
   async #changing<C extends ClaimName>(
     claims: readonly C[],
@@ -504,7 +499,6 @@ export class HintedObserver implements ActiveObserver {
     return this.#workers.list(this.#claimedBy, this.#sources.store.time.elapsedMs())
   }
 
-  /** Of the last count. */
   get counts(): ObserverCounts {
     const { acks, conflicts } = this
     return { ...this.#counts, pendingIsExact: this.#counts.pending === 0, acks, conflicts }
@@ -555,7 +549,7 @@ export class HintedObserver implements ActiveObserver {
     return this.#notify(keys, 'notified')
   }
 
-  /** Each key alone, so that its row may go when it is covered. */
+  /** One transaction per key, so that each row can be removed once it is covered. */
   async #notify(keys: readonly Uint8Array[], kind: MarkKind): Promise<Timestamp> {
     const { id } = this
     let ts = 0
@@ -597,7 +591,6 @@ export class HintedObserver implements ActiveObserver {
     })
   }
 
-  /** @returns the number of cells that were parked. */
   async #eachParked(
     keys: readonly Uint8Array[],
     change: (cell: HintedCell) => Promise<void>,
@@ -613,7 +606,10 @@ export class HintedObserver implements ActiveObserver {
     return count
   }
 
-  /** @returns those of the keys that are parked. @param orCovered also those that a run has covered, whose failure was written late. */
+  /**
+   * @returns the parked ones among the keys. @param orCovered includes cells whose failure was written after a run had covered
+   *   them.
+   */
   async #parkedOf(keys: readonly Uint8Array[], orCovered = false): Promise<HintedCell[]> {
     const { cells, store } = this.#sources
     const now = store.time.clock()

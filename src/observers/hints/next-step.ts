@@ -3,11 +3,10 @@ import type { Entry } from '../rules/cell.js'
 import { type HintedCell, isStill, uncovered } from '../rules/hinted-cell.js'
 import type { RegisteredObserver } from '../rules/observer.js'
 
-/** What to do with a hinted cell. */
 export type Step =
-  /** Nothing now: another worker has it, it is delayed, or a change of it is about to commit. */
+  /** Nothing now: another worker has claimed it, it is delayed, or a change of it is about to commit. */
   | { readonly kind: 'wait' }
-  /** It is clean or parked, and its hint may go. */
+  /** The cell is clean or parked, and its hint can be removed. */
   | { readonly kind: 'forget' }
   /** The lease of its last claim has run out. */
   | { readonly kind: 'failed'; readonly entry: Entry }
@@ -17,7 +16,7 @@ export type Step =
 const WAIT: Step = { kind: 'wait' }
 
 /**
- * @param cell looked at, at `ts`, after its hint had been read.
+ * @param cell read at `ts`, after its hint.
  * @param fence of the claim, at or below `ts`.
  */
 export function nextStep(cell: HintedCell, observer: RegisteredObserver, fence: Timestamp, ts: Timestamp): Step {
@@ -25,7 +24,7 @@ export function nextStep(cell: HintedCell, observer: RegisteredObserver, fence: 
   const nowMs = physicalMs(ts)
   const isOver = claim !== undefined && claim.fence !== 0 && claim.fence < (ack?.commitTs ?? 0)
   if (claim !== undefined && claim.untilMs > nowMs && !isOver) return WAIT
-  // Somebody is about to acknowledge it, or has done so meanwhile.
+  // Another run is acknowledging it, or has done so meanwhile.
   if (cell.ackLock !== undefined || (ack !== undefined && ack.commitTs > ts)) return WAIT
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, ts)
   if (newest === undefined || isParkedAt(cell, newest)) return isStill(cell) ? { kind: 'forget' } : WAIT
@@ -38,7 +37,6 @@ export function nextStep(cell: HintedCell, observer: RegisteredObserver, fence: 
   return { kind: 'claim', entry, attempt: (failure?.attempts ?? 0) + 1 }
 }
 
-/** Whether the cell has not changed since it was parked. */
 export function isParkedCell(cell: HintedCell, observer: RegisteredObserver, now: Timestamp): boolean {
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, now)
   return newest !== undefined && isParkedAt(cell, newest)

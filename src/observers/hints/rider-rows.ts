@@ -27,20 +27,19 @@ import { forgetClean, unpark } from './cleaning.js'
 const SETTLED_AT_A_TIME = 64
 const LOOKS_MAX = 10
 
-/** An observer at work, as its riders know it. */
+/** A running observer as seen by riders. */
 interface RiddenObserver {
   readonly observer: RegisteredObserver
   conflicts: number
-  /** A run has committed. */
+  /** Called when a run has committed. */
   acknowledged(key: Uint8Array, fence: Timestamp): void
-  /** Its claim has been taken back. */
+  /** Called when the claim of a committed run has been removed. */
   takenBack(key: Uint8Array, fence: Timestamp): void
 }
 
 export interface RiderSources {
   readonly store: Store
   readonly cells: HintedCells
-  /** @throws KvError `not_found` */
   readonly named: (name: string) => RiddenObserver
 }
 
@@ -50,8 +49,9 @@ interface AckToMake extends AskedAck {
 }
 
 /**
- * Decides the acknowledgements and notifications of a transaction as rows of it. Two runs on one cell put the same row, so Percolator's
- * conflict lets at most one of them commit on what both have seen, as the acknowledgement column of the paper does.
+ * Turns the acknowledgements and notifications of a transaction into rows of it. Two runs on one cell put the same row, so
+ * Percolator's conflict check lets at most one of them commit on what both have seen, like the acknowledgement column of the
+ * paper.
  */
 export async function rideAsRows(sources: RiderSources, request: RideRequest): Promise<Ride> {
   const { startTs, mutations, mayRepeat = false } = request
@@ -91,7 +91,7 @@ export async function rideAsRows(sources: RiderSources, request: RideRequest): P
     }
     markDepth = Math.max(markDepth, 1 + (covered?.depth ?? 0))
     putRow(cell.ackKey, encodeAckTs(seen))
-    // Its own write is going to hide what it has not seen.
+    // The run's own write would hide a newer change that it has not read; leaves a notification for it.
     if (all !== undefined && all.changeTs > seen && written.has(keyText(rider.key)))
       putRow(notifiedKey({ id: observer.id, key: rider.key }, startTs), encodeNotified(all))
   }
@@ -132,7 +132,7 @@ export function notification({ id, key }: CellName, startTs: Timestamp, kind: En
   return { op: 'put', key: notifiedKey({ id, key }, startTs), value: encodeNotified({ kind, depth: 0 }) }
 }
 
-/** Looks at the cells until no lock hides what they have seen, or who has acknowledged it. */
+/** Reads the cells again until no lock hides a change at or below `seen`, or another acknowledgement. */
 async function lookedAt(
   sources: RiderSources,
   { riders, startTs, resolver, lockWaitMs, signal }: RideRequest,
@@ -157,7 +157,7 @@ async function lookedAt(
           }),
         )
         const toMake = looks.flat()
-        // A change below its start_ts would be hidden by its own write, without a conflict.
+        // The transaction's own write would hide a change below its start_ts, without a conflict.
         const locks = toMake.flatMap(({ cell, seen }) =>
           locksBelow(cell, written.has(keyText(cell.key)) ? startTs : seen, startTs),
         )
@@ -170,12 +170,15 @@ async function lookedAt(
     try {
       return await look()
     } catch (error) {
-      // A notification that was committed and covered has gone while its lock was to be resolved.
+      // The notification was committed and covered while its lock was being resolved.
       if (left === 0 || !isKvError(error, 'txn_lock_not_found')) throw error
     }
 }
 
-/** Takes back claims, and removes what they have covered. If that fails, whoever finds the hints next does the same. */
+/**
+ * Removes the claims of committed runs, and the rows that they have covered. After a failure, the next server that finds the
+ * hints does it.
+ */
 async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
   for (const [id, some] of groupBy(acks, ({ observer }) => observer.id))
     for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
@@ -209,7 +212,7 @@ async function settleOne(cells: HintedCells, ack: AckToMake, present: HintedCell
     await cells.claim(id, { key, claim }, undefined)
 }
 
-/** Clients know nothing of the rows that their riders became. */
+/** Maps an error about an internal row to the user's key: clients do not know the rows of riders. */
 function ofUsersKey(error: unknown): unknown {
   if (!isKvError(error, 'txn_lock_not_found') && !isKvError(error, 'write_conflict')) return error
   const { key } = error.fields

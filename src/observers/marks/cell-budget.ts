@@ -1,13 +1,13 @@
-/** Cells of all observers that memory knows by name, beside those that are queued. */
+/** Bounds the cells that all observers keep in memory besides the queued ones. */
 export class CellBudget {
-  /** Claimed, settling and delayed ones. They are ready again when their time is over, so there is room again. */
+  /** Claimed, settling and delayed cells. Each frees its place when its time is over. */
   busy = 0
-  /** Parked ones, and those that have failed before and wait for the cursor. What is beyond the bound is on disk only. */
+  /** Parked cells, and cells that failed before and wait for the cursor. Those beyond the bound are on disk only. */
   remembered = 0
 
   constructor(readonly max: number) {}
 
-  /** Nothing can be claimed. */
+  /** Whether no further cell can be claimed. */
   get isFull(): boolean {
     return this.busy >= this.max
   }

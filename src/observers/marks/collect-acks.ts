@@ -5,8 +5,8 @@ import type { Timestamp } from '../../timestamp.js'
 const KEYS_AT_A_TIME = 256
 
 /**
- * Removes the acknowledgements of runs that committed at or below the safe point. They decide about runs that were claimed before
- * those commits, and the safe point refuses these.
+ * Removes the acknowledgements of runs that committed at or below the safe point. They only matter to runs claimed before those
+ * commits, and the safe point refuses these.
  * @returns false when some are left, because they are newer or the pace has ended the work.
  */
 export async function collectAcks(

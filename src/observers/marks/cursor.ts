@@ -1,9 +1,9 @@
 /**
- * The place of a dispatcher in the entries of its observer. It goes round: from its place to the end, and from the beginning to its
- * place. It never begins at the front, because deleted entries lie there, which LevelDB has to pass.
+ * The position of a dispatcher in the entries of its observer. It goes from its start to the end, then from the beginning to its
+ * start. It never begins at the front, because LevelDB would have to skip the deleted entries there.
  */
 export class Cursor {
-  /** Entries after this key come next, as `keyText`; undefined: all of them. */
+  /** Entries after this key come next, as `keyText`; undefined: all entries. */
   #after: string | undefined
   #round: { readonly from: string | undefined; isWrapped: boolean } | undefined
   #isAgain = false
@@ -12,18 +12,18 @@ export class Cursor {
     return this.#after
   }
 
-  /** A round is not complete: there may be entries that the dispatcher does not know. */
+  /** Whether a round is incomplete: there may be entries that the dispatcher does not know. */
   get isGoing(): boolean {
     return this.#round !== undefined
   }
 
-  /** The entry of this key, which stands now, will be met from now on. */
+  /** Makes sure that the cursor will pass this key, whose entry exists now. */
   meet(text: string): void {
     if (this.#round === undefined) this.#begin()
     else if (!this.#isAhead(text)) this.#isAgain = true
   }
 
-  /** Only before the first round. */
+  /** Call before the first round only. */
   startAt(after: string | undefined): void {
     this.#after = after
     this.#round = undefined
@@ -31,7 +31,9 @@ export class Cursor {
     this.#begin()
   }
 
-  /** @param last the last key of the page that was read from `after`; undefined when it was empty. @param isEnd no key lies behind it. */
+  /**
+   * @param last the last key of the page read from `after`; undefined when the page was empty. @param isEnd no key follows it.
+   */
   passed(last: string | undefined, isEnd: boolean): void {
     const round = this.#round
     if (round === undefined) return
@@ -41,7 +43,7 @@ export class Cursor {
     else if (isEnd) round.isWrapped = true
   }
 
-  /** Whether this round has not passed the key yet. */
+  /** Whether this round has yet to pass the key. */
   #isAhead(text: string): boolean {
     if (this.#round === undefined) return false
     const { from, isWrapped } = this.#round

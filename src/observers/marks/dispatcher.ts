@@ -6,11 +6,11 @@ import type { CellBudget } from './cell-budget.js'
 import { Cursor } from './cursor.js'
 
 export interface DispatcherSizes {
-  /** Ready cells that wait in memory, in order of their marks. The cursor finds the others. */
+  /** Ready cells queued in memory, in order of their marks. The cursor finds the others. */
   readonly fifo: number
-  /** Of their keys, which may be long. */
+  /** Total bytes of their keys, which may be long. */
   readonly fifoBytes: number
-  /** The cursor reads on when fewer of the cells that it found are left. */
+  /** The cursor reads the next page when fewer of the cells that it found are left. */
   readonly found: number
 }
 
@@ -22,40 +22,41 @@ const DUE_MAX = 2048
 
 /**
  * - `queued`: ready, in the FIFO or among the cells that the cursor found.
- * - `passed`: ready, left to the cursor. Only cells that have failed before are kept in memory in this state, while there is room.
+ * - `passed`: ready, left to the cursor. Only cells that have failed before are kept in memory in this state, while there is
+ *   room.
  * - `settling`: the outcome of a failed run is being written.
  */
 type State = 'queued' | 'passed' | 'claimed' | 'settling' | 'delayed' | 'parked' | 'forgotten'
 
-/** A cell that the dispatcher knows by name. Only the dispatcher changes it. `rank`: end of its lease, or of its delay. */
+/** A cell that the dispatcher keeps in memory. Only the dispatcher changes it. `rank`: end of its lease, or of its delay. */
 export interface KnownCell extends Ranked {
   readonly text: string
   state: State
-  /** As it was told last, or found on disk. Gone for a cell that is parked. */
+  /** The last entry reported by the store or found on disk. A parked cell has none on disk. */
   entry: Entry
-  /** Marked since the last decision about it. */
+  /** Marked since the last decision about the cell. */
   isMarked: boolean
-  /** Failed runs. */
+  /** Number of failed runs. */
   attempts: number
   /** There is a failure on disk, or there may be one. */
   hasFailure: boolean
-  /** It became known while failures were forgotten: it may have failed before, and may have been parked. */
+  /** The cell became known while failures were forgotten, so it may have failed before, and may have been parked. */
   isUnsure: boolean
-  /** While it is claimed or settling. */
+  /** Present while the cell is claimed or settling. */
   claim: Claim | undefined
-  /** Of the last claim. */
+  /** Fence of the last claim. */
   fence: Timestamp
   isFound: boolean
-  /** Its place among the changes that are not covered, by changeTs. */
+  /** Position among the uncovered changes, by changeTs. */
   readonly age: Ranked
 }
 
-/** It stands while its cell has it. */
+/** A claim is in force while its cell refers to it. */
 export interface Claim {
   readonly cell: KnownCell
   readonly worker: string
   readonly leaseMs: number
-  /** 0 until it is `fenced`. */
+  /** 0 until `fenced` is called. */
   fence: Timestamp
 }
 
@@ -70,13 +71,13 @@ export interface Take {
   readonly limit: number
   readonly worker: string
   readonly leaseMs: number
-  /** Infinity: the time begins with `extend`. */
+  /** Infinity: the lease starts with `extend`. */
   readonly nowMs: number
 }
 
 /**
- * Decides which cells of one observer are handed out next, and knows those that are not ready. It does no IO. The entries on disk are
- * the truth: what it forgets, the cursor finds.
+ * Decides which cells of one observer are handed out next, and keeps those that are not ready. It does no IO. The entries on
+ * disk are the truth: the cursor finds what the dispatcher forgets.
  */
 export class Dispatcher {
   readonly #budget: CellBudget
@@ -86,7 +87,7 @@ export class Dispatcher {
   #fifoBytes = 0
   readonly #found = new Set<KnownCell>()
   readonly #times = new MinHeap<KnownCell>()
-  /** Cells of `pending`. */
+  /** The cells counted by `pending`. */
   readonly #ages = new MinHeap<Ranked>()
   readonly #claimedBy = new Map<string, number>()
   readonly #cursor = new Cursor()
@@ -100,13 +101,13 @@ export class Dispatcher {
     forgotten: 0,
   }
   #takesFound = false
-  /** Cells that changed since the page that is being read was asked for; the page may show them as they were. */
+  /** Cells that changed since the current page was asked for; the page may show their old state. */
   #touched: Set<string> | undefined
   /** Cells that were left to the cursor meanwhile. */
   #left: string[] = []
-  /** There may be failures on disk of cells that are not known, because the budget had no room for them. */
+  /** There may be failures on disk of unknown cells, because the budget had no room for them. */
   #isForgetful = false
-  /** Parked cells that are not known. It is too high by those that are dirty again. */
+  /** Number of unknown parked cells. It may be too high, by those that were marked again. */
   #unknownParked = 0
   #isUnparked = false
 
@@ -118,14 +119,15 @@ export class Dispatcher {
   // ---- State
 
   /**
-   * What is known of a cell for a run that acknowledges it. **The entry of a cell that is claimed is the one on disk** whenever the
+   * The known state of a cell for a run that acknowledges it. **The entry of a claimed cell is the one on disk** whenever the
    * latch of its row is free, and no run has committed since the fence, because:
    *
-   * - Every batch that puts or removes an entry tells it here before it releases the latch, and a run ends the claim by that.
-   * - A page shows a cell as it was at some time after it was asked for. It counts only for a cell of which nothing was told
-   *   since then (`#touched`), and never for one that is claimed. What was on its way meanwhile is told later.
-   * - The same goes for failures and their entries that are read at the start. A failure without an entry makes no cell ready.
-   * - While a failed write is in doubt nobody asks (`SystemReads.isSettled`); after it all claims are void.
+   * - Every batch that puts or removes an entry is reported here before its latch is released, and a run's batch thereby ends
+   *   the claim.
+   * - A page shows a cell as of some time after it was asked for. It counts only for a cell without a report since then
+   *   (`#touched`), and never for a claimed one. Batches in progress are reported later.
+   * - The same holds for failures and their entries that are read at the start. A failure without an entry makes no cell ready.
+   * - While a failed write is in doubt this is not called (`SystemReads.isSettled`); after it all claims are void.
    * - A claim without a fence does not count: a run may have committed since the fence before.
    */
   handedOut(text: string): HandedOut {
@@ -142,48 +144,47 @@ export class Dispatcher {
     return state === 'delayed' ? delayed : parked + this.#unknownParked
   }
 
-  /** Ready, claimed and delayed cells that are known. */
+  /** Number of known cells that are ready, claimed or delayed. */
   get pending(): number {
     const { queued, passed, claimed, settling, delayed } = this.#counts
     return queued + passed + claimed + settling + delayed
   }
 
-  /** No dirty cell is unknown. */
+  /** Whether every dirty cell is known. */
   get knowsAll(): boolean {
     return !this.#cursor.isGoing
   }
 
-  /** Failures were forgotten, and the budget has room for many again: `begin` again. */
+  /** Failures were forgotten, and the budget has room again: call `begin`. */
   get mayRemember(): boolean {
     const { remembered, max, remembersNoMore } = this.#budget
     return this.#isForgetful && !remembersNoMore && (this.#isUnparked || remembered <= max / 2)
   }
 
-  /** Parked cells have gone from the disk. */
+  /** Call when the parked cells were removed from the disk. */
   unparked(): void {
     this.#isUnparked = true
   }
 
-  /** changeTs of the oldest change that is known not to be covered; 0: none. */
+  /** changeTs of the oldest change known to be uncovered; 0: none. */
   get oldest(): Timestamp {
     return this.#ages.first?.rank ?? 0
   }
 
-  /** The number of claims by the name of their worker. */
+  /** Number of claims per worker name. */
   get claimedBy(): ReadonlyMap<string, number> {
     return this.#claimedBy
   }
 
   // ---- Start
 
-  /** Forgets everything. */
   reset(): void {
     for (const cell of [...this.#cells.values()]) this.#forget(cell)
     this.begin()
     this.#cursor.startAt(undefined)
   }
 
-  /** The cells on disk are known after this, `add` for each failure, and `startAt`. A page that is being read does not count. */
+  /** Starts loading the cells on disk; call `add` for each failure, then `startAt`. A page that is being read is ignored. */
   begin(): void {
     this.#isForgetful = false
     this.#unknownParked = 0
@@ -192,7 +193,7 @@ export class Dispatcher {
     this.#left = []
   }
 
-  /** Before cells are read for `add`. @returns cells that change from now on until `endRead`, and must be read again. */
+  /** Call before cells are read for `add`. @returns the cells that change from now until `endRead`; they must be read again. */
   beginRead(): ReadonlySet<string> {
     this.#touched = new Set()
     return this.#touched
@@ -203,7 +204,7 @@ export class Dispatcher {
     for (const text of this.#left.splice(0)) this.#cursor.meet(text)
   }
 
-  /** Where no room is left for its delay, the cell is ready before its time. */
+  /** Without room for its delay, the cell is ready early. */
   add(text: string, { attempts, notBeforeMs, entry, isParked }: KnownFailure, nowMs: number): void {
     const known = this.#cells.get(text)
     if (known !== undefined && known.state !== 'queued' && known.state !== 'passed') return
@@ -232,7 +233,7 @@ export class Dispatcher {
     if (cell.state === 'parked') this.#ready(cell)
   }
 
-  /** A cell was parked, or its mark was too deep. */
+  /** Call when a cell was parked, or its mark was too deep. */
   parked(text: string, attempts: number, entry: Entry): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text) ?? this.#know(text, entry)
@@ -241,7 +242,7 @@ export class Dispatcher {
     this.#park(cell)
   }
 
-  /** @param entry what is still to be run. */
+  /** @param entry the part that is still to be run. */
   acknowledged(text: string, entry: Entry | undefined): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text)
@@ -258,7 +259,7 @@ export class Dispatcher {
 
   // ---- Claims
 
-  /** @returns claims that stand from now on, and wait for their fences. `isRefused`: there are some, and no room. */
+  /** @returns new claims, which wait for their fences. `isRefused`: cells are ready, but the budget has no room. */
   take({ limit, worker, leaseMs, nowMs }: Take): { readonly claims: Claim[]; readonly isRefused: boolean } {
     const claims: Claim[] = []
     const sources = { fifo: this.#fifo.values(), found: this.#found.values() }
@@ -282,7 +283,7 @@ export class Dispatcher {
     return true
   }
 
-  /** The claim with this fence, when it stands. */
+  /** The claim with this fence, while it is in force. */
   claimed(text: string, fence: Timestamp): Claim | undefined {
     const claim = this.#cells.get(text)?.claim
     return claim !== undefined && claim.fence === fence && fence > 0 && isClaimed(claim) ? claim : undefined
@@ -292,7 +293,7 @@ export class Dispatcher {
     if (isClaimed(claim)) this.#moveUntil(claim.cell, 'claimed', untilMs)
   }
 
-  /** Ends a claim without an attempt. @param atMs when it is ready; absent: at once. */
+  /** Ends a claim without counting an attempt. @param atMs when the cell is ready; absent: at once. */
   release(claim: Claim, atMs?: number): void {
     const { cell } = claim
     if (!isClaimed(claim)) return
@@ -302,14 +303,15 @@ export class Dispatcher {
 
   // ---- Failed runs
 
-  /** The claim is over, and the cell is not handed out until the outcome is known. */
+  /** Ends the claim. The cell is not handed out until `settled` or `unsettled` is called. */
   settle({ cell }: Claim): void {
     this.#move(cell, 'settling')
   }
 
   /**
-   * Call this in the turn that decides about the cell. Marks that are told from now on are newer.
-   * @param wasParked the cell was parked, and marked since. @returns false when a run has committed since: then there is nothing to write.
+   * Call in the same turn as the decision about the cell. Marks told later are newer.
+   * @param wasParked the cell was parked, and marked since. @returns false when a run has committed since: then nothing must be
+   *   written.
    */
   decided(claim: Claim, wasParked: boolean): boolean {
     const { cell } = claim
@@ -317,7 +319,7 @@ export class Dispatcher {
     if (wasParked && cell.isUnsure) this.#lessParked()
     cell.isUnsure = false
     cell.isMarked = false
-    this.#move(cell, 'settling', true) // A run may commit before the outcome is told.
+    this.#move(cell, 'settling', true) // A run may commit before the outcome is reported.
     return true
   }
 
@@ -327,7 +329,7 @@ export class Dispatcher {
   }
 
   /**
-   * The outcome is on disk. Nothing is left to do for a cell that is parked by it, because that was told.
+   * The outcome is on disk. A cell parked by it needs nothing more, because that was told already.
    * @param failure absent: another run has committed, and the cell was clean.
    */
   settled(claim: Claim, failure: KnownFailure | undefined, nowMs: number): void {
@@ -348,7 +350,7 @@ export class Dispatcher {
     else this.#moveUntil(cell, 'delayed', failure.notBeforeMs, true)
   }
 
-  /** A parked cell is clean. */
+  /** Call when a parked cell was skipped: it is clean. */
   skipped(text: string): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text)
@@ -356,7 +358,7 @@ export class Dispatcher {
     else this.#forget(cell)
   }
 
-  /** A parked cell was made ready, as if it had never failed. */
+  /** Call when a parked cell was retried: it is ready, with no failures. */
   retried(text: string, entry: Entry): void {
     this.#touched?.add(text)
     const known = this.#cells.get(text)
@@ -369,12 +371,14 @@ export class Dispatcher {
 
   // ---- Time
 
-  /** When `due` has something to do; undefined: never. */
+  /** When `due` has work; undefined: never. */
   get nextMs(): number | undefined {
     return this.#times.first?.rank
   }
 
-  /** Ends delays that are over. @returns claims whose lease is over, which are `settling` now. There may be more of either. */
+  /**
+   * Ends delays that are over. @returns claims whose lease is over, `settling` now. At most `DUE_MAX` at once; more may be left.
+   */
   due(nowMs: number): Claim[] {
     const expired: Claim[] = []
     for (let i = 0; i < DUE_MAX; i++) {
@@ -392,7 +396,7 @@ export class Dispatcher {
 
   // ---- The cursor
 
-  /** The next page of entries should be read. */
+  /** Whether the next page of entries should be read. */
   get wantsPage(): boolean {
     return this.#cursor.isGoing && this.#found.size < this.#sizes.found && this.#touched === undefined
   }
@@ -403,7 +407,7 @@ export class Dispatcher {
     return this.#cursor.after
   }
 
-  /** @param isEnd no entry lies behind them. */
+  /** @param isEnd no entry follows them. */
   endPage(entries: readonly { readonly text: string; readonly entry: Entry }[], isEnd: boolean): void {
     const touched = this.#touched
     this.#touched = undefined
@@ -558,7 +562,6 @@ function isClaimed(claim: Claim): boolean {
   return stands(claim) && claim.cell.state === 'claimed'
 }
 
-/** Dirty, and not parked. */
 function isPending({ state }: KnownCell): boolean {
   return state !== 'forgotten' && state !== 'parked'
 }

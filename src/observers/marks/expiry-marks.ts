@@ -7,13 +7,13 @@ import type { Store } from '../../store/store.js'
 import type { SystemName, SystemWrite } from '../../store/system-records.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** While an observer is registered, memory is asked so often whether a version has expired. */
+/** Interval at which expired versions are looked for in memory, while an observer is registered. */
 const LOOK_MS = 100
 /** How long a collection waits for batches in flight. */
 const WAIT_MS_MAX = 3000
 const WAIT_MS = 10
 
-/** Everything that has expired at or below this timestamp is marked. */
+/** Stores the timestamp up to which expired versions have marked their keys. */
 const CURSOR: SystemName = 'expiry/cursor'
 
 export interface ExpiryMarksSources {
@@ -25,9 +25,9 @@ export interface ExpiryMarksSources {
 }
 
 /**
- * Marks the cells of observed keys whose versions have expired. Nothing is written when a version expires, so this follows the expiries up
- * to resolved_ts, below which nobody can replace a version before it expires. It stands still while no observer is registered, and takes no
- * resolved_ts while nothing expires.
+ * Marks the cells of observed keys whose versions have expired. Nothing is written when a version expires, so this follows the
+ * expiries up to resolved_ts, below which no commit can replace a version before it expires. It pauses while no observer is
+ * registered, and takes no resolved_ts while nothing expires.
  */
 export class ExpiryMarks {
   readonly #sources: ExpiryMarksSources
@@ -35,7 +35,7 @@ export class ExpiryMarks {
   #isLooking = false
   /** Work runs one after the other. Never rejects. */
   #last: Promise<void> = Promise.resolve()
-  /** undefined: as on disk. */
+  /** undefined: not read from disk yet. */
   #cursor: Timestamp | undefined
   #isClosed = false
 
@@ -43,7 +43,7 @@ export class ExpiryMarks {
     this.#sources = sources
   }
 
-  /** An observer is registered. */
+  /** Starts the interval. Call when an observer is registered. */
   run(): void {
     if (this.#timer !== undefined || this.#isClosed) return
     this.#timer = setInterval(() => this.#look(), LOOK_MS)
@@ -96,8 +96,8 @@ export class ExpiryMarks {
   }
 
   /**
-   * Marks what has expired at or below `safePoint`, before a collection removes the versions. No transaction that could still commit there
-   * may have locks.
+   * Marks what has expired at or below `safePoint`, before a collection removes the versions. There must be no locks of
+   * transactions that could still commit there.
    * @throws KvError `storage_unavailable`; `overloaded` when commits in flight do not end.
    */
   async passTo(safePoint: Timestamp): Promise<void> {
@@ -128,11 +128,11 @@ export class ExpiryMarks {
       const record = await system.get(CURSOR)
       this.#cursor = record === undefined ? 0 : decodeCursor(record)
     }
-    // Those that are registered now have no use for what expired before the first of them came.
+    // No observer needs expiries from before the first of them was registered.
     return observed.oldest && Math.max(this.#cursor, observed.oldest)
   }
 
-  /** @param upTo nothing commits at or below it any more. @param isOver ends it early. */
+  /** @param upTo no transaction commits at or below it any more. @param isOver ends the work early. */
   async #markUpTo(since: Timestamp, upTo: Timestamp, isOver = (): boolean => false): Promise<void> {
     if (upTo <= since) return
     const { log, store, cells } = this.#sources
@@ -154,7 +154,6 @@ function cursorAt(ts: Timestamp): SystemWrite {
   return { name: CURSOR, value: packRecord([ts]) }
 }
 
-/** @throws CorruptRecord */
 function decodeCursor(bytes: Uint8Array): Timestamp {
   return asInteger(unpackRecord(bytes, 'expiry', 1)[0], 'expiry')
 }

@@ -11,12 +11,12 @@ import type { DispatcherSizes } from './dispatcher.js'
 import { ExpiryMarks } from './expiry-marks.js'
 import { MarkedObserver, type MarkedObserverSources } from './marked-observer.js'
 
-/** Commits mark dirty keys in their batches, and tell of it. */
+/** The dirty keys of a store that one process has to itself: commits write marks in their batches, and report them here. */
 export class MarkedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
   readonly #observerSources: MarkedObserverSources
   readonly #byId = new Map<Timestamp, MarkedObserver>()
-  /** Reads how far backfills of registrations that were read or written have come. Never rejects. */
+  /** Reads the position of backfills whose registrations were read or written. Never rejects. */
   #resuming: Promise<void> = Promise.resolve()
   readonly #expiryMarks: ExpiryMarks
   readonly rides = undefined
@@ -40,12 +40,12 @@ export class MarkedKeys implements DirtyKeys {
     void this.#begin()
   }
 
-  /** One observer after the other. A claim does not wait for the others. */
+  /** Loads one observer after the other. A claim does not wait for the others. */
   async #begin(): Promise<void> {
     for (const observer of this.#byId.values()) await observer.load().catch((error) => this.#sources.report(error))
   }
 
-  /** After the database was opened again. One observer after the other, as at the start. */
+  /** Reloads one observer after the other, after the database was reopened. */
   async #reload(): Promise<void> {
     await this.#settle()
     for (const observer of this.#byId.values()) await observer.reload().catch((error) => this.#sources.report(error))
@@ -58,12 +58,15 @@ export class MarkedKeys implements DirtyKeys {
 
   // ---- Registrations
 
-  /** This process alone registers them. */
+  /** Nothing to do: only this process registers observers. */
   learn(): undefined {}
 
   refresh(): undefined {}
 
-  /** Marks begin in one turn. Everything that commits above a timestamp from after it is marked, also while the write is in doubt. */
+  /**
+   * Starts marking in one turn: every commit above a timestamp taken after it is marked, even while the write of the record is
+   * in doubt.
+   */
   async register(observer: Observer): Promise<Timestamp> {
     const { store } = this.#sources
     store.observed.register(observer)
@@ -96,7 +99,7 @@ export class MarkedKeys implements DirtyKeys {
     backfill.read((await this.#sources.store.system.list(record)).get(record))
   }
 
-  /** Marks have gone on while that was in doubt, so `since_ts` is true. */
+  /** Marks have gone on while the removal was in doubt, so `since_ts` is still true. */
   forget(name: string, known: Timestamp | undefined): void {
     const { store, sweep } = this.#sources
     const id = known ?? store.observed.named(name)?.id
@@ -118,7 +121,7 @@ export class MarkedKeys implements DirtyKeys {
     await this.#settle()
     for (const observer of [...this.#byId.values()]) {
       if (!observer.hasAcks) continue
-      observer.hasAcks = false // Before the walk, because acknowledgements meanwhile change it.
+      observer.hasAcks = false // Set before the walk, because acknowledgements during it set it again.
       let isEmpty = false
       try {
         isEmpty = await collectAcks(this.#observerSources.cells, observer.id, safePoint, pace)

@@ -22,17 +22,16 @@ import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from 
 import { PendingWalk } from './pending-walk.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
 
-/** Entries that the cursor reads at a time. */
+/** Entries per page of the cursor. */
 const PAGE = 512
-/** Cells that are changed in one batch. */
 const CHANGES_AT_A_TIME = 256
-/** The first place of the cursor is one of so many pages. */
+/** The cursor starts on one of this many pages. */
 const PLACES_PAGES = 32
 /** A cell whose failure cannot be written comes back after this long. */
 const UNWRITTEN_MS = 1000
-/** Failures that were forgotten are loaded again at most this often. */
+/** Shortest interval between two loads of forgotten failures. */
 const REMEMBER_MS = 1000
-/** Who asks for the state waits this long for a count of entries, and then gets the one before. */
+/** How long `count()` waits for a fresh count before it leaves the previous one. */
 const COUNT_WAIT_MS = 100
 
 export interface MarkedObserverSources extends BackfillSources {
@@ -41,7 +40,7 @@ export interface MarkedObserverSources extends BackfillSources {
   readonly sizes?: DispatcherSizes | undefined
 }
 
-/** Hands the marked cells of one observer out, takes them back, and waits for the time of those that are not ready. */
+/** Hands out the marked cells of one observer, takes them back, and times leases and delays. */
 export class MarkedObserver implements ActiveObserver, CellListener {
   readonly id: Timestamp
   readonly backfill: Backfill
@@ -53,10 +52,10 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   readonly #waiting = new WaitingClaims()
   readonly #workers = new Workers()
   readonly #walk: PendingWalk
-  /** Reads of the state before it are void. */
+  /** Number of loads. Reads begun under an earlier number are ignored. */
   #loads = 0
   #isLoaded = false
-  /** Failures that were forgotten are not loaded again before. */
+  /** Forgotten failures are not loaded again before this time. */
   #forgetsUntilMs = 0
   #loading: Promise<void> | undefined
   #filling: Promise<void> | undefined
@@ -85,7 +84,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return this.#stored
   }
 
-  /** The record is on disk. A pause answers waiting claims with nothing. */
+  /** Call when the record is on disk. A pause answers waiting claims with nothing. */
   become(stored: StoredObserver): void {
     this.#stored = stored
     if (stored.isPaused) {
@@ -106,7 +105,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
 
   // ---- Start
 
-  /** Fulfilled when cells can be handed out. @throws KvError `storage_unavailable` */
+  /** Resolves when cells can be handed out. @throws KvError `storage_unavailable` */
   load(): Promise<void> {
     if (this.#isLoaded || this.#ended !== undefined) return Promise.resolve()
     this.#loading ??= this.#load(++this.#loads).finally(() => {
@@ -115,7 +114,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return this.#loading
   }
 
-  /** Only the disk knows which entries stand. Claims are void. Those that wait, wait for `reload`. */
+  /** Drops the state in memory: only the disk knows the entries, and all claims are void. Waiting claims wait for `reload`. */
   unload(): void {
     this.#loads++
     this.#isLoaded = false
@@ -123,19 +122,19 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     this.#dispatcher.reset()
   }
 
-  /** @throws KvError `storage_unavailable`, which ends waiting claims. */
+  /** @throws KvError `storage_unavailable`, which also ends waiting claims. */
   async reload(): Promise<void> {
-    await this.#loading?.catch(() => {}) // It is void.
+    await this.#loading?.catch(() => {}) // Its result is ignored.
     await this.load()
   }
 
-  /** Loads failures that were forgotten, when there may be room for them. Claims stand. */
+  /** Loads forgotten failures when there may be room for them. Claims stay in force. */
   #remember(): void {
     const nowMs = this.#nowMs()
     if (!this.#isLoaded || !this.#dispatcher.mayRemember || nowMs < this.#forgetsUntilMs) return
     this.#forgetsUntilMs = nowMs + REMEMBER_MS
     this.#isLoaded = false
-    this.load().catch(() => {}) // It answers the claims itself.
+    this.load().catch(() => {}) // `load` answers the claims itself.
   }
 
   async #load(load: number): Promise<void> {
@@ -167,7 +166,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
             this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.time.steadyMs())
           }
         } finally {
-          // Not before: a cell that changes once it has been read may change before this goes on.
+          // Not earlier: a cell may change between its read and this point.
           if (load === this.#loads) this.#dispatcher.endRead()
         }
         keys = keys.filter((key) => changed.has(keyText(key)))
@@ -176,7 +175,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     }
   }
 
-  /** A dirty cell at random, so that a cell on which the server dies is not the first one after each start. */
+  /** Picks a dirty cell at random, so that a cell that crashes the server is not the first after each start. */
   async #randomPlace(load: number): Promise<string | undefined> {
     const { cells, random } = this.#sources
     const isOver = (): boolean => load !== this.#loads
@@ -203,19 +202,19 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     })
   }
 
-  /** Answers waiting claims as far as there are cells, in order of arrival. */
+  /** Answers waiting claims in order of arrival, as far as there are cells. */
   #serve(): void {
     if (this.#ended !== undefined) return
     const nowMs = this.#nowMs()
     this.#expire(this.#dispatcher.due(nowMs)) // Other observers need the room.
     if (!this.#isLoaded) {
-      if (this.#waiting.size > 0) this.load().catch(() => {}) // It answers the claims itself.
+      if (this.#waiting.size > 0) this.load().catch(() => {}) // `load` answers the claims itself.
       this.#schedule()
       return
     }
     for (let claim = this.#waiting.first; claim !== undefined; claim = this.#waiting.first) {
       const { worker, limit, leaseMs } = claim
-      // Until it is answered a claim does not end.
+      // A claim does not expire before it is answered.
       const { claims, isRefused } = this.#dispatcher.take({ worker, limit, leaseMs, nowMs: Number.POSITIVE_INFINITY })
       if (claims.length === 0 && !isRefused) break
       this.#waiting.delete(claim)
@@ -232,7 +231,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return new KvError('overloaded', text, {})
   }
 
-  /** Reads entries of the cursor until there are enough, or all are known. */
+  /** Reads pages at the cursor until enough cells are found, or all are known. */
   #fill(): void {
     this.#filling ??= this.#readPages(this.#loads).then(
       () => {
@@ -264,7 +263,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     }
   }
 
-  /** Where no cell is left to hand out, the claim waits on. Never rejects. */
+  /** When no cell is left to hand out, the claim waits on. Never rejects. */
   async #handOut(claim: WaitingClaim, taken: readonly Claim[]): Promise<void> {
     try {
       const notifications = await this.#notifications(claim, taken)
@@ -283,8 +282,8 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   }
 
   /**
-   * Timestamps and reads are asked for in one turn, so no commit can come to lie between the fences.
-   * @returns undefined when the cells are not to be handed out now.
+   * Asks for timestamps and reads in one turn, so that no commit falls between the fences.
+   * @returns undefined when the cells must not be handed out now.
    */
   async #notifications(asked: WaitingClaim, taken: readonly Claim[]): Promise<Notification[] | undefined> {
     const { store } = this.#sources
@@ -298,7 +297,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     }
     if (this.#ended?.error !== undefined) throw this.#ended.error
     if (typeof asked.signal !== 'object' || !asked.signal.aborted) {
-      // From the answer on: a slow disk may have delayed the fences for longer than a claim lasts.
+      // Leases start with the answer: a slow disk may have delayed the fences for longer than a claim lasts.
       const untilMs = this.#nowMs() + asked.leaseMs
       for (const claim of claims) this.#dispatcher.extend(claim, untilMs)
       this.#schedule()
@@ -308,7 +307,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return []
   }
 
-  /** @returns the claims without those of changes above their fence: a client has committed ahead of the clock. */
+  /** Drops claims of changes above their fence: a client has committed ahead of the clock. */
   #fenced(taken: readonly Claim[], first: Timestamp): Claim[] {
     const { store } = this.#sources
     return taken.filter((claim, i) => {
@@ -368,7 +367,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return { released, parked: await this.#fail(failed) }
   }
 
-  /** Records failures of cells that are `settling`. @returns keys that are parked now. */
+  /** Records failures of cells that are `settling`. @returns the keys that are parked now. */
   async #fail(failed: readonly Failed[]): Promise<Uint8Array[]> {
     const parked: Uint8Array[] = []
     for (let at = 0; at < failed.length; at += CHANGES_AT_A_TIME) {
@@ -444,7 +443,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return count
   }
 
-  /** In one batch, while the registration is held: whoever changes that may replace or remove the record. */
+  /** Writes one batch while holding the registration: whoever holds it may replace or remove the record. */
   #advance({ keys, record, before, after }: BackfillStep): Promise<boolean> {
     const { store, cells } = this.#sources
     return store.system.hold([nameOfRegistration(this.#stored.name)], async () => {
@@ -458,10 +457,10 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     })
   }
 
-  // ---- Changes, as the store tells them
+  // ---- Reports of the store
 
   handedOut(key: Uint8Array): HandedOut {
-    return this.#isLoaded ? this.#dispatcher.handedOut(keyText(key)) : UNKNOWN // Claims are void.
+    return this.#isLoaded ? this.#dispatcher.handedOut(keyText(key)) : UNKNOWN // All claims are void.
   }
 
   marked(key: Uint8Array, entry: Entry): void {
@@ -494,7 +493,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     this.#dispatcher.skipped(keyText(key))
   }
 
-  /** Their count can be exact again. */
+  /** Makes the count of parked cells exact again. */
   unparked(): void {
     this.#dispatcher.unparked()
   }
@@ -509,7 +508,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     this.#workers.seen(worker, this.#nowMs(), Date.now())
   }
 
-  /** Marks of one transaction are told in one turn. A claim gets all of them. */
+  /** Waits for the end of the turn: the marks of one transaction arrive in one turn, and one claim gets all of them. */
   #serveSoon(): void {
     if (this.#waiting.size === 0 || this.#servesSoon) return
     this.#servesSoon = true
@@ -574,7 +573,6 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     await Promise.race([this.recount(), sleep(COUNT_WAIT_MS)])
   }
 
-  /** Counts entries on disk. */
   async recount(): Promise<void> {
     if (!this.#isExact) await this.#walk.run()
   }

@@ -3,7 +3,7 @@ import type { MarkedCells } from '../../store/marked-cells.js'
 import type { Timestamp } from '../../timestamp.js'
 
 const PAGE = 1024
-/** A count is answered again for this long. */
+/** A count is reused for this long. */
 const FRESH_MS = 10_000
 
 export interface Pending {
@@ -12,12 +12,12 @@ export interface Pending {
   readonly oldest: Timestamp
 }
 
-/** Counts the entries of one observer, for those who ask, at most every ten seconds. */
+/** Counts the entries of one observer on request, at most every ten seconds. */
 export class PendingWalk {
   readonly #cells: MarkedCells
   readonly #id: Timestamp
   #last: (Pending & { readonly atMs: number }) | undefined
-  /** As far as the walk has come. */
+  /** Result of the present walk so far. */
   #partial: Pending = { count: 0, oldest: 0 }
   #running: Promise<void> | undefined
   readonly #end = new AbortController()
@@ -27,12 +27,12 @@ export class PendingWalk {
     this.#id = id
   }
 
-  /** The last count, or as far as the first walk has come. */
+  /** The last count, or what the first walk has counted so far. */
   get last(): Pending {
     return this.#last ?? this.#partial
   }
 
-  /** Fulfilled when there is a count of the last ten seconds, or none can be had. Never rejects. */
+  /** Resolves when a count is at most ten seconds old, or could not be made. Never rejects. */
   run(): Promise<void> {
     if (this.#last !== undefined && performance.now() - this.#last.atMs < FRESH_MS) return Promise.resolve()
     this.#running ??= this.#walk().finally(() => {

@@ -3,7 +3,6 @@ import { type LateSignal, signalOf } from '../../event-loop/late-signal.js'
 import { onAbort } from '../../event-loop/on-abort.js'
 import type { Notification } from '../rules/observers-api.js'
 
-/** A claim that has not got a cell yet. */
 export interface WaitingClaim extends Ranked {
   readonly worker: string
   readonly limit: number
@@ -15,7 +14,6 @@ export interface WaitingClaim extends Ranked {
   stopListening?: () => void
 }
 
-/** Claims that wait for cells of one observer, in order of arrival. */
 export class WaitingClaims {
   readonly #claims = new Set<WaitingClaim>()
   readonly #times = new MinHeap<WaitingClaim>()
@@ -38,7 +36,7 @@ export class WaitingClaims {
     this.#times.set(claim, untilMs)
   }
 
-  /** Ends the wait when the client hangs up. Claims that need not wait never ask for the signal. */
+  /** Ends the wait when the client hangs up. Claims that need not wait never create the signal. */
   listen(claim: WaitingClaim): void {
     const signal = this.#claims.has(claim) ? signalOf(claim.signal) : undefined
     if (signal === undefined) return
@@ -59,7 +57,7 @@ export class WaitingClaims {
     claim.stopListening?.()
   }
 
-  /** Answers the claims that have waited long enough. */
+  /** Answers the claims whose wait is over. */
   endUntil(nowMs: number): void {
     for (let claim = this.#times.first; claim !== undefined && claim.rank <= nowMs; claim = this.#times.first) {
       this.delete(claim)
@@ -67,7 +65,7 @@ export class WaitingClaims {
     }
   }
 
-  /** @param error absent: they are answered with nothing. */
+  /** @param error absent: the claims get an empty answer. */
   endAll(error?: unknown): void {
     for (const claim of [...this.#claims]) {
       this.delete(claim)

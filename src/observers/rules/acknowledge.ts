@@ -19,14 +19,16 @@ export interface AckContext {
   readonly newestFence: Timestamp
   /** The observer's id: changes at or below it were not marked. */
   readonly observedSince: Timestamp
-  /** Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Asked only when the entry is newer than `seen`. */
+  /**
+   * Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Called only when the entry is newer than `seen`.
+   */
   readonly newestSeen: () => Timestamp
 }
 
 export type AckOutcome =
-  /** The transaction has committed before. */
+  /** The transaction has committed already. */
   | { readonly kind: 'repeat'; readonly commitTs: Timestamp }
-  /** `isClean`: the entry goes. Otherwise it stays, for the changes that the run has not seen. */
+  /** `isClean`: the entry is removed. Otherwise it stays for the changes that the run has not seen. */
   | { readonly kind: 'acknowledged'; readonly isClean: boolean; readonly ack: Ack }
   | { readonly kind: 'refused'; readonly error: KvError }
 
@@ -61,7 +63,10 @@ export function acknowledge({ rider, seen, startTs, commitTs }: AckRequest, cont
   return { kind: 'acknowledged', isClean, ack: { ackTs: seen, commitTs, startTs } }
 }
 
-/** Whether a change below the entry's is known to be marked and not covered. In doubt it is not: the next claim sees the entry. */
+/**
+ * Whether an older change than the entry's is known to be marked and uncovered. When in doubt false: the next claim sees the
+ * entry.
+ */
 function isUncovered(changeTs: Timestamp, { ack, safePoint, observedSince }: AckContext): boolean {
   // Acknowledgements at or below the safe point are collected.
   if (changeTs <= Math.max(ack?.ackTs ?? safePoint, observedSince)) return false

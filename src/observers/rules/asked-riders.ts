@@ -4,24 +4,23 @@ import type { AckRider, Riders } from '../../percolator/riders.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type Observer, requireInRange } from './observer.js'
 
-/** An acknowledgement of a known observer. */
 export interface AskedAck {
   readonly rider: AckRider
   readonly observer: Observer
-  /** The run has seen every change up to here: its start_ts, or the fence where the work was done before the transaction. */
+  /** The run has seen every change up to here: its start_ts, or the fence when the work was done before the transaction. */
   readonly seen: Timestamp
 }
 
-/** A cell that a transaction notifies. */
 export interface AskedNotification {
   readonly observer: Observer
   readonly key: Uint8Array
 }
 
 /**
- * The acknowledgements of a transaction.
+ * Resolves and checks the acknowledgements of a transaction.
  * @param lastTs no later fence was handed out.
- * @throws KvError `invalid_argument` (`riders`) for those that no transaction may have; what `named` throws for an unknown observer.
+ * @throws KvError `invalid_argument` (`riders`) for acknowledgements that no transaction may have; the error of `named` for an
+ *   unknown observer.
  */
 export function askedAcks(
   { acks = [], seesFence }: Riders,
@@ -40,7 +39,7 @@ export function askedAcks(
   })
 }
 
-/** The cells that a transaction notifies. @throws as `askedAcks`. */
+/** @throws as `askedAcks`. */
 export function* askedNotifications(
   { notify = [] }: Riders,
   named: (name: string) => Observer,

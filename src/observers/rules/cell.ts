@@ -1,11 +1,11 @@
 import type { Timestamp } from '../../timestamp.js'
 
-/** Why a cell is dirty. Stored as the index in this list. */
+/** Reasons why a cell is dirty. Stored as the index in this list. */
 export const MARK_KINDS = ['put', 'delete', 'notified', 'expired', 'backfill'] as const
 export type MarkKind = (typeof MARK_KINDS)[number]
 
 /**
- * The notification of a cell: one observer and one key. A cell is dirty exactly while its entry stands, because the entry is
+ * The notification of a cell: one observer and one key. A cell is dirty exactly while its entry exists, because the entry is
  * written in the batch of the commit that makes it dirty.
  */
 export interface Entry {
@@ -20,27 +20,28 @@ export interface Entry {
 export interface Ack {
   /** The run has seen every change up to here. */
   readonly ackTs: Timestamp
-  /** commit_ts of the run. */
   readonly commitTs: Timestamp
-  /** start_ts of the run, which knows its commit by it. Not `ackTs` where the run has seen its fence only. */
+  /**
+   * start_ts of the run, by which a repeated commit recognises itself. Differs from `ackTs` when the run has seen its fence
+   * only.
+   */
   readonly startTs: Timestamp
 }
 
-/** What failed runs leave on a cell, until a run commits. */
+/** The record of a cell's failed runs, until a run commits. */
 export interface Failure {
   readonly attempts: number
-  /** In the store's `steadyMs`: not handed out before it. */
+  /** Not handed out before, by the clock of the store's `steadyMs`. */
   readonly notBeforeMs: number
   readonly error: string
   /** 0 unless parked. A parked cell has no entry until the next mark, which makes it ready for one more try. */
   readonly parkedTs: Timestamp
-  /** changeTs of the entry at the failure, for cells whose entry is gone. */
+  /** changeTs of the entry when the run failed, for cells whose entry is gone. */
   readonly changeTs: Timestamp
   readonly kind: MarkKind
   readonly depth: number
 }
 
-/** One cell as a decision sees it. */
 export interface Cell {
   readonly key: Uint8Array
   readonly entry: Entry | undefined

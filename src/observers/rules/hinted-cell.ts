@@ -9,25 +9,24 @@ import type { Notified } from './codec/cell-key.js'
 import type { RegisteredObserver } from './observer.js'
 
 /**
- * Says that a cell may be dirty. It is written before the commit of a change, while the lock of the change stands, so it may be spurious
- * and is never missing.
+ * Says that a cell may be dirty. It is written before a change commits, while its lock exists, so hints may be spurious but are
+ * never missing.
  */
 export interface Hint {
-  /** No two are equal. */
+  /** Unique bytes. */
   readonly value: Uint8Array
-  /** Of the change. */
+  /** commit_ts of the change. */
   readonly commitTs: Timestamp
-  /** As of an `Entry`. */
   readonly depth: number
 }
 
-/** Who has the cell, or since when it has been left alone. */
+/** The claim of a cell, or its delay. */
 export interface StoredClaim {
-  /** No two are equal. Absent before it is written. */
+  /** Unique bytes. Absent before the claim is written. */
   readonly value?: Uint8Array | undefined
-  /** 0: nobody has it, and it is delayed. */
+  /** 0: the cell is not claimed, but delayed. */
   readonly fence: Timestamp
-  /** Unix milliseconds in timestamps of the oracle: of the end of the lease or delay. */
+  /** End of the lease or delay, in Unix milliseconds by the oracle's timestamps. */
   readonly untilMs: number
   readonly worker: string
   readonly leaseMs: number
@@ -39,10 +38,9 @@ export interface NotifiedRow {
   readonly committed: (Notified & { readonly commitTs: Timestamp }) | undefined
 }
 
-/** What stands in the rows of one cell, which were read one by one. */
 export interface HintedCell {
   readonly key: Uint8Array
-  /** Of the observed row. */
+  /** Lock of the observed row. */
   readonly lock: Lock | undefined
   /** The newest Put or Delete of the observed row. */
   readonly newest: WriteRecord | undefined
@@ -58,12 +56,11 @@ export interface HintedCell {
   readonly failure: Failure | undefined
 }
 
-/** A cell that a walk has found, before anything else was read of it. */
 export type FoundCell = Pick<HintedCell, 'key' | 'hint' | 'claim'>
 
 /**
- * The newest change at or below `at` that no run has covered. A Put or Delete of a run that acknowledges the cell is not told to it;
- * the run leaves a notification for what it had not seen then.
+ * The newest change at or below `at` that no run has covered. A Put or Delete written by a run that acknowledges the cell does
+ * not count; the run leaves a notification for changes that it had not seen.
  * @param at the timestamp of the look, or `TIMESTAMP_MAX`.
  * @param now for expiries.
  */
@@ -88,14 +85,15 @@ export function uncovered(
   }
   for (const { committed } of notified) {
     if (committed === undefined) continue
-    // A hint at the commit_ts of the notification is of a retry, which takes what was too deep. One of a prewrite has a start_ts.
+    // A hint at the commit_ts of the notification comes from a retry, which also takes what was too deep. A prewrite's hint has
+    // a start_ts.
     const isRetried = hint !== undefined && hint.commitTs === committed.commitTs
     add(committed.commitTs, committed.kind, isRetried ? Math.min(hint.depth, committed.depth) : committed.depth)
   }
   return entry
 }
 
-/** Locks that have to end before it is known what changed at or below `seen`, and, at `startTs`, who has acknowledged it. */
+/** Locks that must end before the changes at or below `seen`, and the acknowledgements at `startTs`, are known. */
 export function locksBelow(cell: HintedCell, seen: Timestamp, startTs: Timestamp): LockInfo[] {
   const found: LockInfo[] = []
   const add = (key: Uint8Array, lock: Lock | undefined, ts: Timestamp): void => {
@@ -107,13 +105,13 @@ export function locksBelow(cell: HintedCell, seen: Timestamp, startTs: Timestamp
   return found
 }
 
-/** No change is about to commit. A pessimistic lock is none: whoever turns it into one does so after the look. */
+/** Whether no change is about to commit. A pessimistic lock does not count: it becomes a change only after the look. */
 export function isStill({ lock, notified }: HintedCell): boolean {
   const isChanging = (one: Lock | undefined): boolean => one?.type === 'put' || one?.type === 'delete'
   return !isChanging(lock) && !notified.some((row) => isChanging(row.lock))
 }
 
-/** When the newest version expires, if that lies ahead. */
+/** When the newest version expires; undefined when it does not, or has expired. */
 export function expiresAt({ newest }: HintedCell, now: Timestamp): Timestamp | undefined {
   if (newest === undefined || newest.expireTs === 0) return undefined
   const at = expiryTs(newest)

@@ -4,19 +4,19 @@ import { printKey } from '../../errors/print-key.js'
 import { contains } from '../../percolator/range-index.js'
 import type { Timestamp } from '../../timestamp.js'
 
-/** A range whose committed Puts and Deletes mark a cell per key. The paper, section 2.4. */
+/** A range whose committed Puts and Deletes mark one cell per key. The paper, section 2.4. */
 export interface Observer {
-  /** Timestamp of its creation, so it is never used again. */
+  /** Timestamp of its creation, so ids are never reused. */
   readonly id: Timestamp
   readonly name: string
   readonly range: KeyRange
-  /** A mark that is deeper is parked at once; 0: any depth. */
+  /** A deeper mark is parked at once; 0: any depth. */
   readonly maxDepth: number
 }
 
-/** An observer as the servers of one store know it. */
+/** An observer as known to the servers of one store. */
 export interface RegisteredObserver extends Observer {
-  /** Commits above it are marked. 0: it is being registered, so nobody is to miss its hints any more. */
+  /** Commits above it are marked. 0: registration is in progress. */
   readonly sinceTs: Timestamp
 }
 

@@ -7,7 +7,9 @@ import type { MarkKind } from './cell.js'
  * The calls of observers, in process or over HTTP. Every failure is thrown as a `KvError`; an unknown observer is `not_found`.
  */
 export interface ObserversApi {
-  /** Registers a range, or replaces the options of an observer with this range. @throws KvError `already_exists` for another range. */
+  /**
+   * Registers a range, or replaces the options of an observer of this range. @throws KvError `already_exists` for another range.
+   */
   put(name: string, registration: Registration): Promise<{ readonly state: ObserverState; readonly isNew: boolean }>
   get(name: string): Promise<ObserverState>
   /** In order of names. */
@@ -24,7 +26,7 @@ export interface ObserversApi {
   backfill(name: string): Promise<ObserverState>
   pause(name: string): Promise<ObserverState>
   resume(name: string): Promise<ObserverState>
-  /** In order of keys. `next`: where to go on; absent at the end. */
+  /** In order of keys. `next`: the key after which the next page begins; absent at the end. */
   parked(
     name: string,
     page: { readonly limit: number; readonly after?: Uint8Array | undefined },
@@ -57,13 +59,13 @@ export interface ObserverState extends ObserverOptions {
   /** Every commit above it is marked. */
   readonly sinceTs: Timestamp
   readonly state: 'running' | 'paused' | 'backfilling'
-  /** Ready, claimed and delayed cells. */
+  /** Number of ready, claimed and delayed cells. */
   readonly pending: number
   readonly pendingIsExact: boolean
   readonly claimed: number
   readonly delayed: number
   readonly parked: number
-  /** Age of the oldest change that is known to be uncovered; 0: none. */
+  /** Age of the oldest change known to be uncovered; 0: none. */
   readonly lagMs: number
   /** Committed runs since the start of the process. */
   readonly acks: number
@@ -76,12 +78,12 @@ export interface ClaimRequest {
   readonly worker: string
   /** Default 1. */
   readonly limit?: number | undefined
-  /** How long to wait until there is one. Default 0. */
+  /** How long to wait until a cell is ready. Default 0. */
   readonly waitMs?: number | undefined
   /** Default 10 000. */
   readonly leaseMs?: number | undefined
   readonly values?: boolean | undefined
-  /** Ends the wait: then there are none. */
+  /** Ends the wait with an empty answer. */
   readonly signal?: LateSignal | undefined
 }
 
@@ -91,17 +93,17 @@ export interface ClaimName {
 }
 
 export interface Release extends ClaimName {
-  /** Counts as a failed attempt. */
+  /** Present: the run counts as a failed attempt. */
   readonly error?: string | undefined
   readonly retryAfterMs?: number | undefined
 }
 
-/** One claimed cell. The fence is a timestamp of the oracle, at which a run may read. */
+/** The fence is a timestamp of the oracle at which the run may read. */
 export interface Notification extends ClaimName {
   /** changeTs of the entry. */
   readonly commitTs: Timestamp
   readonly kind: MarkKind
-  /** 1 for the first. */
+  /** Counts from 1. */
   readonly attempt: number
   /** With `values`, as of the fence; absent for a key that was locked. */
   readonly found?: boolean | undefined
@@ -110,10 +112,10 @@ export interface Notification extends ClaimName {
 
 export interface Parked {
   readonly key: Uint8Array
-  /** Of the newest change. */
+  /** commit_ts of the newest change. */
   readonly commitTs: Timestamp
   readonly attempts: number
-  /** Of the last run. */
+  /** Error of the last run. */
   readonly error: string
   readonly parkedAtMs: number
 }

@@ -8,15 +8,15 @@ const LENGTH_BYTES = 2
 /** Type, commit_ts, start_ts, length of the key. */
 const HEAD_BYTES = 1 + 2 * TS_BYTES + LENGTH_BYTES
 
-/** Bytes of one change in a record of the log. */
 export function changeBytes(change: LoggedChange): number {
   const end = change.type === 'delete_range' ? LENGTH_BYTES + change.end.length : 0
   return HEAD_BYTES + change.key.length + end
 }
 
 /**
- * Each change: its type (1 byte: 0 put, 1 delete, 2 delete_range), commit_ts and start_ts (8 bytes each, big endian), the length of the
- * key (2 bytes) and the key; then for a delete_range length and bytes of its end. Values stand in CF_WRITE and CF_DEFAULT.
+ * Encodes each change as its type (1 byte: 0 put, 1 delete, 2 delete_range), commit_ts and start_ts (8 bytes each, big endian),
+ * the length of the key (2 bytes) and the key; then for a delete_range the length and bytes of its end. Values are in CF_WRITE
+ * and CF_DEFAULT.
  */
 export function encodeChanges(changes: readonly LoggedChange[]): Buffer {
   let length = 0
@@ -33,7 +33,6 @@ export function encodeChanges(changes: readonly LoggedChange[]): Buffer {
   return out
 }
 
-/** Keys are views of `bytes`. @throws CorruptRecord */
 export function decodeChanges(bytes: Buffer): LoggedChange[] {
   const changes: LoggedChange[] = []
   for (let at = 0; at < bytes.length; ) {

@@ -8,7 +8,6 @@ export function encodeConsumer({ id, range, holdMs, position, ackedTs, startTs, 
   return packRecord([id, position, ackedTs, startTs, commitTs, holdMs, ...rangeFields(range)])
 }
 
-/** @throws CorruptRecord */
 export function decodeConsumer(name: string, bytes: Uint8Array): Consumer {
   const [id, position, ackedTs, startTs, commitTs, holdMs, ...range] = unpackRecord(bytes, CONSUMER, 9)
   return {

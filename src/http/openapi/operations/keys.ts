@@ -2,7 +2,7 @@ import type { Operation, Operations } from '../operation.js'
 
 const CONDITIONAL = 'Conditional by `If-Match` and `If-None-Match`, and exactly once under an `Idempotency-Key`.'
 
-/** What both writes of one key have. */
+/** The common parts of both writes of one key. */
 const WRITE = {
   headers: ['If-Match', 'If-None-Match', 'Idempotency-Key'],
   problems: [

@@ -24,7 +24,6 @@ declare module 'fastify' {
   }
 }
 
-/** A page of a list. @param field has the entries of the page. */
 export function answeringPage(field: string, entry: Schema, order: string) {
   return answering(
     Type.Object({

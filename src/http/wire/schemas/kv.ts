@@ -36,7 +36,6 @@ export const readKey = {
     304: {},
   },
 } as const
-/** In a transaction. */
 export const readKeyInTxn = { answers: { 200: { octets: true }, 304: {} } } as const
 
 export const writeKey = answering(

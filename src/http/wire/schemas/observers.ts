@@ -170,7 +170,6 @@ export const notify = {
 }
 
 export const backfill = { body: object({}), answers: { 202: { json: State } } }
-/** Of `pause` and `resume`. */
 export const change = { body: object({}), ...answering(State) }
 
 export const parked = answering(

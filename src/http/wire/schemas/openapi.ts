@@ -1,6 +1,6 @@
 import type { Schema } from './schema.js'
 
-/** The OpenAPI Initiative describes it. */
+/** The OpenAPI Initiative specifies its schema. */
 const Document: Schema = { type: 'object' }
 
 export const description = { answers: { 200: { json: Document }, 304: {} } } as const

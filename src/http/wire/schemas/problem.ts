@@ -34,7 +34,6 @@ function fieldsOf({ fields = {}, optional: known = {} }: ErrorRow): Record<strin
 
 const rows: readonly (readonly [code: string, row: ErrorRow])[] = Object.entries(ERRORS)
 
-/** One entry per failed key. */
 export const ProblemEntry = Type.Union(
   rows.map(([code, row]) => Type.Object({ code: oneOf([code]), ...fieldsOf(row) })),
 )

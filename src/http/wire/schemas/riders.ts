@@ -11,7 +11,6 @@ export const ObserverName = Type.String({
 
 export const ConsumerName = ObserverName
 
-/** The fields of riders in the body of a transaction. */
 export const riders = {
   acks: described(
     optional(
@@ -56,7 +55,6 @@ export const leaseCheck = {
   fence: described(Timestamp, 'As the grant told it. The lease must be held under it when the transaction commits.'),
 }
 
-/** The riders of a prewrite. Other transactions have the leases among their `checks`. */
 export const prewriteRiders = {
   ...riders,
   leases: described(

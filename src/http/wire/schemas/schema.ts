@@ -22,18 +22,18 @@ export interface Schema<T = unknown> {
   readonly const?: unknown
   readonly anyOf?: readonly Schema[]
   readonly format?: 'date-time'
-  /** `title` says it in words: a text must ... */
+  /** `title` completes the sentence "a text must ...". */
   readonly pattern?: string
   readonly title?: string
   /** For readers of the document at /openapi.json; in Markdown. */
   readonly description?: string
   /** The limit that bounds an integer, or the length of a list. */
   readonly atMost?: keyof Limits
-  /** Bytes in a request: see bytes.ts. An empty `bound` counts as absent, an empty `prefix` is that of every key. */
+  /** Bytes in a request: see bytes.ts. An empty `bound` counts as absent; an empty `prefix` covers every key. */
   readonly bytes?: 'key' | 'value' | 'bound' | 'prefix'
-  /** No key comes twice among the `items` of a list, or among their fields `key`. The decoder checks it. */
+  /** The `items` of a list, or their fields `key`, must be distinct. The decoder checks it. */
   readonly distinct?: 'items' | 'key'
-  /** A timestamp at which something is written: see written-timestamp.ts. */
+  /** A timestamp at which a record is written: see written-timestamp.ts. */
   readonly written?: 'every' | 'every_but_max'
   /** The decoder leaves 0 out. */
   readonly zeroIsAbsent?: true
@@ -41,12 +41,10 @@ export interface Schema<T = unknown> {
   readonly [VALUE]?: T
 }
 
-/** The schema of a field that may be absent. */
 export interface Optional<T> extends Schema<T> {
   readonly [OPTIONAL]: true
 }
 
-/** The type of the values that a schema describes. */
 export type Static<S> = S extends Schema<infer T> ? T : never
 
 export type Fields = Readonly<Record<string, Schema>>

@@ -6,13 +6,11 @@ import { type Fields, type Schema, Type } from './schema.js'
 /** An object in a request. Unknown fields are refused, so that a misspelt option is never ignored. */
 export const object = <P extends Fields>(properties: P) => Type.Object(properties, { additionalProperties: false })
 export const optional = Type.Optional
-/** The same schema, with a description for the document at /openapi.json. */
 export const described = <S extends Schema>(schema: S, description: string): S => ({ ...schema, description })
 export const oneOf = Type.Enum
 
 /** unix_ms * 2^11 + counter: a safe integer, so plain JSON numbers carry it exactly. */
 export const Timestamp = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
-/** Each call defines the meaning of 0. */
 export const TimestampOrZero = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 export const OptionalTimestamp = optional(
   Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, zeroIsAbsent: true }),
@@ -21,23 +19,19 @@ export const Milliseconds = Type.Integer({ minimum: 0, maximum: 2 ** 41 })
 export const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 export const Flag = optional(Type.Boolean())
 
-/** Of a version that is written. `expire_ts` does not go with it. */
 export const TtlMs = described(
   optional(Type.Integer({ minimum: 1, maximum: TTL_MS_MAX })),
   'The version is absent so many milliseconds later. Absent, like `expire_ts`: it does not expire.',
 )
-/** Of a version that is written. */
 export const ExpireTsToSet = described(
   optional(Timestamp),
   'The version is absent from this timestamp on, at every snapshot. Does not go with `ttl_ms`.',
 )
-/** Of a version that was read. */
 export const ExpireTs = described(
   optional(Timestamp),
   'The version is absent from this timestamp on. Absent: it does not expire.',
 )
 
-/** Of a version that was read. */
 export const LeaseFence = described(
   optional(Timestamp),
   'The version is attached to the lease that has this fence: the end of that lease deletes the key. Absent: it is attached to none.',
@@ -51,7 +45,6 @@ export const range = {
   start: described(Bound, 'First key of the range. Absent or empty: no bound.'),
   end: described(Bound, 'The range ends before this key. Absent or empty: no bound.'),
 }
-/** A range as it was given, which is shown again. An empty prefix is every key. */
 export const givenRange = {
   ...range,
   prefix: described(
@@ -71,7 +64,7 @@ export const Pair = Type.Object({
   lease_fence: LeaseFence,
 })
 
-/** Keys that the caller's token does not reach are empty. `for_update_ts` and `min_commit_ts` are 0 when the lock has none. */
+/** Keys that the caller's token does not cover are empty. `for_update_ts` and `min_commit_ts` are 0 when the lock has none. */
 export const LockInfo = Type.Object({
   key: Key,
   primary: Key,

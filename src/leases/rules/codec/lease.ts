@@ -7,15 +7,14 @@ const STATES = ['free', 'held', 'ending'] as const
 const NO_NONCE = new Uint8Array()
 
 /**
- * [fence, ttl_ms, holder, state, ends_ts, has_keys, nonce]; the name is in the name of the record.
- * @param nonce where several servers change it: unlike that of every other record, so that no two are equal.
+ * [fence, ttl_ms, holder, state, ends_ts, has_keys, nonce]; the record's name has the name of the lease.
+ * @param nonce makes every record different, where several servers change it.
  */
 export function encodeLease(lease: LeaseRecord, nonce: Uint8Array = NO_NONCE): Buffer {
   const { fence, ttlMs, holder, state, endsTs, hasKeys } = lease
   return packRecord([fence, ttlMs, holder, STATES.indexOf(state), endsTs, hasKeys ? 1 : 0, nonce])
 }
 
-/** @throws CorruptRecord */
 export function decodeLease(bytes: Uint8Array): LeaseRecord {
   const [fence, ttlMs, holder, state, endsTs, hasKeys] = unpackRecord(bytes, LEASE, 7)
   if (typeof holder !== 'string') throw new CorruptRecord('a lease record holds a bad holder')

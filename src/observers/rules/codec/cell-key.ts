@@ -6,20 +6,20 @@ import type { Timestamp } from '../../../timestamp.js'
 import { MARK_KINDS, type MarkKind } from '../cell.js'
 
 /**
- * Where several servers share a store, the acknowledgements and notifications of cells are rows in transactions, with locks and
- * write records as any other: a run that acknowledges a cell puts the first, a transaction that notifies a cell puts one of the
- * second, under its own start_ts, so that no two of them conflict.
+ * Where several servers share a store, acknowledgements and notifications of cells are rows in transactions, with locks and
+ * write records like any other. A run that acknowledges a cell puts the row of its acknowledgement. A transaction that notifies
+ * a cell puts a row under its own start_ts, so that no two of them conflict.
  */
 const ACK = Buffer.from('ack/')
 const NOTIFIED = Buffer.from('notified/')
 const LENGTH_BYTES = 2
 const COMPLEMENT = 0xff
 
-/** Bytes that the longest of these keys has beside the key of its cell, but for those that make it a reserved key. */
+/** Most bytes of such a key besides the cell's key and the prefix of reserved keys. */
 export const CELL_KEY_BYTES_MAX = NOTIFIED.length + TS_BYTES + LENGTH_BYTES + TS_BYTES
 
 export interface CellName {
-  /** Of the observer. */
+  /** Id of the observer. */
   readonly id: Timestamp
   readonly key: Uint8Array
 }
@@ -28,26 +28,25 @@ export function ackKey({ id, key }: CellName): Buffer {
   return reservedKey(Buffer.concat([ACK, bigEndian(id), key]))
 }
 
-/** Newest start_ts first. */
+/** Sorts by start_ts, newest first. */
 export function notifiedKey(cell: CellName, startTs: Timestamp): Buffer {
   const at = bigEndian(startTs)
   for (let i = 0; i < at.length; i++) at[i] = COMPLEMENT - (at[i] as number)
   return Buffer.concat([notifiedPrefix(cell), at])
 }
 
-/** Of all notifications of a cell, and of nothing else. */
+/** Prefix of all notifications of one cell, and of nothing else. */
 export function notifiedPrefix({ id, key }: CellName): Buffer {
   const length = Buffer.alloc(LENGTH_BYTES)
   length.writeUInt16BE(key.length)
   return reservedKey(Buffer.concat([NOTIFIED, bigEndian(id), length, key]))
 }
 
-/** Of all rows of these two kinds that an observer has. */
 export function cellKeyPrefixes(id: Timestamp): readonly [ack: Buffer, notified: Buffer] {
   return [reservedKey(Buffer.concat([ACK, bigEndian(id)])), reservedKey(Buffer.concat([NOTIFIED, bigEndian(id)]))]
 }
 
-/** Whether a row with this key is one in transactions, not a record that stands alone. */
+/** Whether a row with this key belongs to transactions, and is not a standalone record. */
 export function isCellKey(key: Uint8Array): boolean {
   if (!isReserved(key)) return false
   const name = reservedName(key)
@@ -77,7 +76,6 @@ export function encodeAckTs(ackTs: Timestamp): Buffer {
   return packRecord([ackTs])
 }
 
-/** @throws CorruptRecord */
 export function decodeAckTs(value: Uint8Array): Timestamp {
   return asInteger(unpackRecord(value, 'acknowledgement', 1)[0], 'acknowledgement')
 }
@@ -85,7 +83,7 @@ export function decodeAckTs(value: Uint8Array): Timestamp {
 export interface Notified {
   readonly kind: MarkKind
   readonly depth: number
-  /** The row says what became of other rows of its transaction, so it stays when it is covered. */
+  /** The row records the outcome of its transaction, so it stays after it is covered. */
   readonly isKept?: boolean | undefined
 }
 
@@ -93,7 +91,6 @@ export function encodeNotified({ kind, depth, isKept }: Notified): Buffer {
   return packRecord([MARK_KINDS.indexOf(kind), depth, isKept ? 1 : 0])
 }
 
-/** @throws CorruptRecord */
 export function decodeNotified(value: Uint8Array): Notified {
   const [kind, depth, isKept] = unpackRecord(value, 'notification', 3)
   return {

@@ -11,7 +11,6 @@ export function encodeEntry({ changeTs, kind, depth }: Entry): Buffer {
   return packRecord([changeTs, MARK_KINDS.indexOf(kind), depth])
 }
 
-/** @throws CorruptRecord */
 export function decodeEntry(bytes: Uint8Array): Entry {
   const [changeTs, kind, depth] = unpackRecord(bytes, NOTIFY, ENTRY_FIELDS)
   return {
@@ -25,7 +24,6 @@ export function encodeAck({ ackTs, commitTs, startTs }: Ack): Buffer {
   return packRecord([ackTs, commitTs, startTs])
 }
 
-/** @throws CorruptRecord */
 export function decodeAck(bytes: Uint8Array): Ack {
   const [ackTs, commitTs, startTs] = unpackRecord(bytes, ACK, ACK_FIELDS)
   return { ackTs: asInteger(ackTs, ACK), commitTs: asInteger(commitTs, ACK), startTs: asInteger(startTs, ACK) }
@@ -35,7 +33,6 @@ export function encodeFailure({ attempts, notBeforeMs, error, parkedTs, changeTs
   return packRecord([attempts, notBeforeMs, error, parkedTs, changeTs, MARK_KINDS.indexOf(kind), depth])
 }
 
-/** @throws CorruptRecord */
 export function decodeFailure(bytes: Uint8Array): Failure {
   const [attempts, notBeforeMs, error, parkedTs, changeTs, kind, depth] = unpackRecord(bytes, FAILURE, FAILURE_FIELDS)
   if (typeof error !== 'string') throw new CorruptRecord(`a ${FAILURE} record holds a bad error`)
