@@ -2,7 +2,7 @@ import type { Histogram } from '../../meters/histogram.js'
 
 export type Labels = Readonly<Record<string, string | number>>
 
-export interface Sample {
+interface Sample {
   readonly labels: Labels
   readonly value: number
   /** For parts of a histogram: the name of the family with `_bucket`, `_sum` or `_count`. */
