@@ -526,7 +526,7 @@ async function allOf<T, R>(items: readonly T[], body: (item: T, index: number) =
 }
 
 /**
- * Whether a later copy of the refused request may succeed. Locks go away; a committed conflict never does. A notification
+ * True when a later copy of the refused request may succeed. Locks go away; a committed conflict never does. A notification
  * that is acknowledged or superseded may be made again, unless another run has committed since the claim.
  */
 function mayChange(error: unknown): boolean {
@@ -536,7 +536,7 @@ function mayChange(error: unknown): boolean {
 }
 
 /**
- * Whether an earlier copy of this refused request, whose answer was lost, cannot have committed either. The refusal names
+ * True when an earlier copy of this refused request, whose answer was lost, cannot have committed either. The refusal names
  * the last run of the cell. If that run began before this transaction and committed after it began, the two ran side by
  * side, so the other one is the only one of them that commits. If it began later, it may have followed this one.
  */

@@ -3,7 +3,6 @@ import type { Timestamp } from '../timestamp.js'
 
 export interface HeartbeatOptions {
   readonly startedAt: number
-  /** TTL of the primary's lock, counted from its grant. */
   readonly ttlMs: number
   /**
    * Age of the transaction at which heartbeats stop. A program that forgets a transaction must not keep its locks for ever.

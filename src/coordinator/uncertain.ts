@@ -1,5 +1,5 @@
 /**
- * Whether a request that failed with this error may have taken effect, or may still do so. An error rules that out only
+ * True when a request that failed with this error may have taken effect, or may still do so. An error rules that out only
  * by `mayHaveTakenEffect: false`: the server refused the request, or it was never sent. Aborts and defects lack the
  * property and count as uncertain.
  */

@@ -8,7 +8,6 @@ export interface Holder {
 
 export interface SafePoint {
   readonly safePoint: Timestamp
-  /** Kind of the holder that kept it below the wanted timestamp. */
   readonly heldBackBy?: Holder['by']
 }
 

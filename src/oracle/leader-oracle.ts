@@ -386,7 +386,7 @@ export class LeaderOracle implements TimestampSource {
     const newest = this.#last
     const ask = askOf(batch)
     const answer = await this.#ask(leader, ask)
-    if (answer === 'not_leader') throw new Error(`${leader} does not lead any more`)
+    if (answer === 'not_leader') throw new Error(`${leader} no longer leads`)
     if (!isTimestampAnswer(answer) || answer.last - ask.count < newest)
       throw new Error(`${leader} has answered timestamps that were handed out before`)
     this.#last = Math.max(this.#last, answer.last)
@@ -441,7 +441,7 @@ export class LeaderOracle implements TimestampSource {
     if (!isOwn) this.#stepDown(record)
     else if (this.#epoch !== record.epoch) this.#lead(record)
     if (known?.record.epoch !== record.epoch || known.record.url !== record.url)
-      this.#asking?.abort(new Error(`${known?.record.url} does not lead any more`))
+      this.#asking?.abort(new Error(`${known?.record.url} no longer leads`))
     return record
   }
 

@@ -120,7 +120,6 @@ export function asksBy(
   }
 }
 
-/** The answering side of one kind, on encoded bytes. */
 export interface Answering {
   readonly name: string
   readonly askBytesMax: number

@@ -89,7 +89,7 @@ export class AnswerLease {
 }
 
 export function noRoom(): KvError<'overloaded'> {
-  return new KvError('overloaded', 'answers that are being read or sent take too much memory', {})
+  return new KvError('overloaded', 'answers in progress take too much memory', {})
 }
 
 /** @param limit in bytes. @internal */

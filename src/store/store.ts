@@ -104,7 +104,7 @@ export interface StoreFiles {
   /** Rewrites the files of a range without deleted and overwritten records. */
   compact(range: { readonly start?: Uint8Array | undefined; readonly end?: Uint8Array | undefined }): Promise<void>
   bytes(): Promise<number>
-  /** Of the file system; undefined for files in memory. */
+  /** undefined for files in memory. */
   space(): Promise<DiskSpace | undefined>
 }
 

@@ -2,7 +2,6 @@ import type { Clock } from '../oracle/clock.js'
 import type { Oracle } from '../oracle/oracle.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 
-/** The time of a store, besides `Store.now`. Reading it costs nothing. */
 export interface TimeSource {
   /** The clock's newest timestamp, or a newer one handed out ahead of it. Later timestamps are in the future. */
   clock(): Timestamp

@@ -9,7 +9,6 @@ export interface Idempotency {
   readonly key: Uint8Array
   /** All outcomes of one caller share a limit. undefined when the server does not distinguish callers. */
   readonly caller?: string | undefined
-  /** False for a read-only caller, for whom no outcome is stored. */
   readonly mayWrite: boolean
   readonly fingerprint: Uint8Array
 }

@@ -5,7 +5,6 @@ export const OUTCOMES: Uint8Array = reservedKey(Buffer.from('outcome/'))
 
 const END = afterPrefix(OUTCOMES) as Uint8Array
 
-/** @param name the Idempotency-Key, with its caller. */
 export function outcomeKey(name: Uint8Array): Buffer {
   return Buffer.concat([OUTCOMES, name])
 }

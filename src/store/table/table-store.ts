@@ -284,6 +284,6 @@ function inTwoPhases(
 ): PrewriteRequest {
   if (riders === undefined) return request
   if (!riders.judgedAtCommit)
-    throw new KvError('not_supported', `riders need one-phase commit, which the store ${name} has not`, {})
+    throw new KvError('not_supported', `riders need one-phase commit, which the store ${name} does not have`, {})
   return { ...request, riders }
 }

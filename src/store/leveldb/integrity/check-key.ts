@@ -129,7 +129,9 @@ export function checkKey(records: KeyRecords, mark: Timestamp, suspects = NOT_SU
     else {
       restored = writeKey(key, commitTs)
       const put: EngineOp = { type: 'put', key: restored, value: encodeWrite(copy) }
-      const what = isDamaged(restored) ? 'fails its checksum, and its copy does not' : 'is missing, and its copy is not'
+      const what = isDamaged(restored)
+        ? 'fails its checksum, and its copy does not'
+        : 'is missing, but its copy is there'
       found('missing_write', commitTs, `${message} ${what}`, false, [put])
       writes = [copy, ...writes.filter((write) => write.commitTs !== commitTs)].sort((a, b) => b.commitTs - a.commitTs)
     }

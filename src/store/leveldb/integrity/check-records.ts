@@ -75,7 +75,6 @@ export interface CheckedRecords {
 export interface CheckOptions {
   readonly onFinding: (finding: Finding) => Promise<void> | void
   readonly onProgress?: (keys: number) => void
-  /** Ranges in which damaged files lost records before this check. */
   readonly damaged?: DamagedRanges
   /** False: leaves out the log of changes and the expiries, which are checked after the records of keys are mended. */
   readonly hasDerived?: boolean

@@ -53,8 +53,8 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
     timestampsIn: (value) => [decodeLease(value).fence],
   },
   expiry: {
-    one: 'progress of the expiries that observers are told of',
-    all: 'progress of the expiries that observers are told of',
+    one: 'progress of expiries for observers',
+    all: 'progress of expiries for observers',
     timestampsIn: (value) => [asInteger(unpackRecord(value, 'expiry', 1)[0], 'expiry')],
   },
 }

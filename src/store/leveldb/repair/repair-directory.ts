@@ -34,9 +34,7 @@ export interface RepairOptions {
 export interface Repaired {
   readonly isSound: boolean
   readonly findings: number
-  /** Records made again from a copy of the same facts. */
   readonly restored: number
-  /** Records that no read and no transaction needs. */
   readonly removed: number
   /** Certain or possible losses of clients' data. A range of unknown length counts as one. 0: every read answers as before. */
   readonly losses: number

@@ -104,7 +104,7 @@ class RecordsRepair {
     for (const one of lost) {
       const losses = lossesOf(one, this.#damaged, isConverted, this.#observers)
       for (const loss of losses) this.#lose(loss)
-      if (losses.length === 0) this.#done('restored', `${one.file}: what was lost of it has copies elsewhere`)
+      if (losses.length === 0) this.#done('restored', `${one.file}: its lost records have copies elsewhere`)
     }
     if (await repairFormat(this.#engine, directory, lost.length > 0)) {
       this.#findings++

@@ -10,7 +10,6 @@ import { META_MARK } from '../records/keyspace.js'
 export interface SavedMark {
   readonly mark: Timestamp
   readonly jumps: readonly Jump[]
-  /** By how much the mark is further ahead than usual, because saves were slow. */
   readonly extraMs: number
 }
 

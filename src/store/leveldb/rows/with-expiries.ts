@@ -3,7 +3,6 @@ import type { Timestamp } from '../../../timestamp.js'
 
 export interface Portion {
   readonly changes: readonly Change[]
-  /** Every change at or below it is in this portion or an earlier one. */
   readonly upTo: Timestamp
 }
 

@@ -125,7 +125,7 @@ async function secretOf(table: Table): Promise<Buffer> {
       { family: 'o', qualifier: RECORD, value: randomBytes(SECRET_BYTES) },
     ])
   }
-  throw new BigtableSetupError('the secret of the servers can not be written into the table')
+  throw new BigtableSetupError('the secret of the servers cannot be written into the table')
 }
 
 function oracleRowOf(table: Table): OracleRow {

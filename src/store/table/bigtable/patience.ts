@@ -1,7 +1,6 @@
 import { sleep } from '../../../event-loop/sleep.js'
 import { isCertain, unavailable } from './grpc-failures.js'
 
-/** How long repeatable calls are repeated without progress, in milliseconds. */
 export const TABLE_WAIT_MS = 10_000
 export const CALL_MS = 5000
 const FIRST_PAUSE_MS = 10

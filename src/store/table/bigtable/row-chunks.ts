@@ -7,7 +7,6 @@ export interface CellChunk {
   readonly qualifier: { readonly value: Buffer } | null
   readonly timestampMicros?: number | string
   readonly value: Buffer
-  /** Size of the whole value, if more of it follows; else 0. */
   readonly valueSize: number
   readonly resetRow: boolean
   readonly commitRow: boolean

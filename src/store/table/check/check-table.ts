@@ -166,8 +166,8 @@ class Check implements CheckedTable {
     if (mark !== undefined && write.commitTs <= mark) return
     const message =
       mark === undefined
-        ? `there is ${what}, and no row of the oracle, so timestamps begin anew below it`
-        : `${what} is above the oracle's mark ${mark}, so timestamps may come twice, unless a client has made it up`
+        ? `there is ${what}, and no row of the oracle, so timestamps start again below it`
+        : `${what} is above the oracle's mark ${mark}, so timestamps may repeat, unless a client chose it`
     this.#found({ kind: 'above_mark', isProblem: true, key, ts: write.commitTs, message })
   }
 

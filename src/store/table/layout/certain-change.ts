@@ -32,7 +32,7 @@ export async function certainChange(
     if (tries === TRIES_MAX)
       throw new KvError(
         'storage_unavailable',
-        `${table.engine.title} does not answer: the change may be done or not`,
+        `${table.engine.title} does not answer: the change may or may not be done`,
         {},
       )
     await backoff.wait()

@@ -21,7 +21,7 @@ export interface ColumnRange {
   /** Leaves out this many first columns per row. */
   readonly offset?: number | undefined
   readonly limit?: number | undefined
-  /** Of the remaining columns, only those whose values are at or above it. */
+  /** Leaves out columns whose values are below it. */
   readonly valuesFrom?: Buffer | undefined
 }
 
@@ -35,7 +35,6 @@ export interface RowsRequest {
   readonly ranges?: readonly RowRange[]
   /** Rows without a cell in any of them are left out. */
   readonly columns: readonly ColumnRange[]
-  /** Also returns rows with nothing but a revision. */
   readonly orBare?: boolean | undefined
   readonly limit?: number | undefined
   readonly reverse?: boolean | undefined

@@ -133,7 +133,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
       await this.#restores.requireHeld(holder)
       throw written(row)
     }
-    throw new KvError('storage_unavailable', `the row of the key ${printKey(pair.key)} changes all the time`, {})
+    throw new KvError('storage_unavailable', `the row of the key ${printKey(pair.key)} keeps changing`, {})
   }
 
   async complete(last: HeldRecord): Promise<void> {

@@ -14,7 +14,6 @@ const KEY = rowKeyOfSystem(RESTORE)
 export interface RestoreRun extends RestoreProgress {
   /** 16 random bytes in hex. Only the process that wrote them may continue the restore. */
   readonly holder: string
-  /** The rows of the restore are being removed, and it cannot be continued. */
   readonly isRemoval: boolean
 }
 

@@ -142,7 +142,7 @@ export class RestoreWatch {
 }
 
 function takenOver(): KvError {
-  return new KvError('storage_unavailable', 'another server has gone on with the restore', {})
+  return new KvError('storage_unavailable', 'another server has continued the restore', {})
 }
 
 function incomplete(): KvError {

@@ -117,7 +117,7 @@ export class Collection {
       if (isKept ? await this.#deleteVersions(key, upTo, lastTs) : await this.#rows.remove(row)) return
       await backoff.wait()
     }
-    throw new KvError('overloaded', 'others change the keys of the range all the time', {})
+    throw new KvError('overloaded', 'other requests keep changing the keys of the range', {})
   }
 
   async #deleteVersions(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<boolean> {

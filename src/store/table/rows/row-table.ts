@@ -28,7 +28,6 @@ import {
 import type { RowCache } from './row-cache.js'
 import type { SafePoint } from './safe-point.js'
 
-/** Outcome of a change: the row afterwards; undefined when another change was faster. */
 export interface ChangedRow {
   readonly row: KnownRow | undefined
   /** An answer was lost, so an earlier request may have been done although this one was refused. */

@@ -161,10 +161,10 @@ export class TableRows implements RowAccess {
         if (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
           throw new KvError(
             'storage_unavailable',
-            'too many others change the same keys: the change may be done or not',
+            'too many other requests change the same keys: the change may or may not be done',
             {},
           )
-        throw new KvError('overloaded', 'too many others change the same keys', {})
+        throw new KvError('overloaded', 'too many other requests change the same keys', {})
       }
       await backoff.wait()
     }
@@ -345,7 +345,7 @@ export class TableRows implements RowAccess {
       )
       isWhole &&= settled.every((each) => each.status === 'fulfilled' && each.value)
     }
-    if (!isWhole) throw new KvError('storage_unavailable', 'locks of a refused request may still stand', {})
+    if (!isWhole) throw new KvError('storage_unavailable', 'locks of a refused request may be left', {})
   }
 
   async #guardOf<T>({ startTs, reaches, keys }: Change<T>, rows: readonly KnownRow[]): Promise<ReachGuard | undefined> {

@@ -25,7 +25,7 @@ export function tellLeader({ id, role, leading, ask }: TellLeaderOptions): TellL
     if (now.leader === undefined) throw new Error('no server leads')
     const asked = { ...report, server: id, graph, sequence: ++sequence }
     const answer = now.role === 'leader' ? leading.answer(asked) : await ask(now.leader, asked)
-    if (answer === undefined || answer === 'not_leader') throw new Error(`${now.leader} does not lead any more`)
+    if (answer === undefined || answer === 'not_leader') throw new Error(`${now.leader} no longer leads`)
     if (answer.graph === graph) return answer.circles
     graph = answer.graph
     return undefined
