@@ -1,7 +1,7 @@
 import { pairCost } from '../bytes/answer-size.js'
 import { afterKey, type KeyRange, mergedRanges } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
-import { type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { type LazySignal, signalOf } from '../event-loop/lazy-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { Slices } from '../event-loop/slices.js'
 import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
@@ -36,7 +36,7 @@ export interface StreamOrder {
   readonly heartbeatMs: number
   /** undefined: the stream has no end. */
   readonly waitMs: number | undefined
-  readonly signal: LateSignal | undefined
+  readonly signal: LazySignal | undefined
 }
 
 export interface StreamSources {

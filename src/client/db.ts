@@ -1,7 +1,7 @@
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import type { KvError } from '../errors/kv-error.js'
 import { onAbort } from '../event-loop/on-abort.js'
-import { primed } from '../event-loop/primed.js'
+import { withFirstItemRead } from '../event-loop/with-first-item-read.js'
 import { LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT, TIMER_MS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { CallOptions, Counted } from './autocommit.js'
@@ -217,7 +217,7 @@ export class Db {
           withDeadline(timeoutMs, options.signal, (signal) =>
             this.#home.during(() => this.#home.coordinator.snapshot(ts, { ...call, signal }).scan(page)),
           )
-        return primed(scanPages<A, K, Timestamp>(options, readPage))
+        return withFirstItemRead(scanPages<A, K, Timestamp>(options, readPage))
       }),
     )
   }

@@ -1,7 +1,7 @@
 import { isKvError, type KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import type { Awaitable } from '../event-loop/after.js'
-import { type LateSignal, signalOf, stagesOf } from '../event-loop/late-signal.js'
+import { type LazySignal, signalOf, stagesOf } from '../event-loop/lazy-signal.js'
 import { timed } from '../event-loop/stages.js'
 import type { PercolatorApi, TxnStatus } from '../percolator/api.js'
 import { isExpired } from '../percolator/lock.js'
@@ -20,7 +20,7 @@ export type Resolver = Pick<LockResolver, 'resolving' | 'resolve' | 'end'>
 export interface Waiting {
   /** Longest wait for other transactions' locks before `key_locked`. */
   readonly lockWaitMs: number
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 
 type TxnOfLock = Pick<LockInfo, 'primary' | 'startTs' | 'ttl' | 'type'>
@@ -50,10 +50,10 @@ export class LockResolver {
    * @param waitMs time limit. `body` runs at least once, and once more after locks were resolved.
    * @throws the error of `body`; its `key_locked` only after `waitMs`.
    */
-  async resolving<T>(waitMs: number, body: () => Awaitable<T>, late?: LateSignal): Promise<T> {
+  async resolving<T>(waitMs: number, body: () => Awaitable<T>, lazy?: LazySignal): Promise<T> {
     const deadline = performance.now() + waitMs
     let backoff: Backoff | undefined
-    let signal = typeof late === 'function' ? undefined : late
+    let signal = typeof lazy === 'function' ? undefined : lazy
     for (let isLastTry = false; ; ) {
       signal?.throwIfAborted()
       try {
@@ -61,8 +61,8 @@ export class LockResolver {
       } catch (error) {
         if (!isKvError(error, 'key_locked') || isLastTry) throw error
         isLastTry = performance.now() >= deadline
-        signal ??= signalOf(late)
-        const stages = stagesOf(late)
+        signal ??= signalOf(lazy)
+        const stages = stagesOf(lazy)
         if (await timed(stages, 'lockMs', this.#resolveNow(locksOf(error)))) continue
         if (isLastTry) throw error
         backoff ??= new Backoff()

@@ -1,6 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Awaitable } from '../event-loop/after.js'
-import { eitherSignal, type LateSignal, stagesOf } from '../event-loop/late-signal.js'
+import { eitherSignal, type LazySignal, stagesOf } from '../event-loop/lazy-signal.js'
 import { timed } from '../event-loop/stages.js'
 import type { GetAnswer, Pair, PercolatorApi, ScanAnswer, Version } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
@@ -27,7 +27,7 @@ export class SnapshotReader {
     readonly options: ReadOptions,
   ) {}
 
-  async get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<Version | undefined> {
+  async get(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Promise<Version | undefined> {
     const answer = await this.#resolving<GetAnswer>(() => this.api.get({ key, ts: this.ts }), lockWaitMs, signal)
     return answer.found ? answer : undefined
   }
@@ -38,11 +38,11 @@ export class SnapshotReader {
     return (await this.#resolving(() => this.api.batchGet({ keys, ts: this.ts }))).pairs
   }
 
-  scan(request: SnapshotScan, lockWaitMs?: number, signal?: LateSignal): Promise<ScanAnswer> {
+  scan(request: SnapshotScan, lockWaitMs?: number, signal?: LazySignal): Promise<ScanAnswer> {
     return this.#resolving(() => this.api.scan({ ...request, ts: this.ts }), lockWaitMs, signal)
   }
 
-  #resolving<T>(body: () => Awaitable<T>, lockWaitMs = this.options.lockWaitMs, signal?: LateSignal): Promise<T> {
+  #resolving<T>(body: () => Awaitable<T>, lockWaitMs = this.options.lockWaitMs, signal?: LazySignal): Promise<T> {
     const read = () => timed(stagesOf(signal), 'readMs', Promise.resolve(body()))
     return this.resolver.resolving(lockWaitMs, read, eitherSignal(this.options.signal, signal))
   }

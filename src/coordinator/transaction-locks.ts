@@ -1,7 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
-import { eitherSignal, type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { eitherSignal, type LazySignal, signalOf } from '../event-loop/lazy-signal.js'
 import type { PercolatorApi, PessimisticLockResult } from '../percolator/api.js'
 import { lockWaitTimeout } from '../percolator/errors.js'
 import { type VersionEnd, withEnd } from '../percolator/version-end.js'
@@ -21,7 +21,7 @@ export interface LockedVersion extends VersionEnd {
 export interface LockOptions {
   readonly lockWaitMs: number
   readonly returnValues?: boolean
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 
 interface LockedKey {

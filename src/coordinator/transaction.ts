@@ -2,7 +2,7 @@ import type { KeyRange } from '../bytes/key-range.js'
 import { afterKey } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
-import { eitherSignal, type LateSignal, signalOf } from '../event-loop/late-signal.js'
+import { eitherSignal, type LazySignal, signalOf } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
@@ -129,7 +129,7 @@ export class Transaction {
 
   // ---- Reads
 
-  async get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
+  async get(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Promise<MergedVersion | undefined> {
     this.requireOpen()
     const own = this.#buffer.get(key)
     if (own !== undefined) return own ?? undefined
@@ -201,7 +201,7 @@ export class Transaction {
   async scan(
     request: ScanOrder,
     lockWaitMs?: number,
-    signal?: LateSignal,
+    signal?: LazySignal,
     writes?: Pick<WritesView, 'mergeScan'>,
   ): Promise<MergedScan> {
     this.requireOpen()
@@ -217,7 +217,7 @@ export class Transaction {
   #scan(
     request: ScanOrder,
     lockWaitMs: number | undefined,
-    signal: LateSignal | undefined,
+    signal: LazySignal | undefined,
     writes: Pick<WritesView, 'mergeScan'>,
   ): Promise<MergedScan> {
     const { reverse } = request
@@ -239,7 +239,7 @@ export class Transaction {
    * Reads a key on which the transaction's writes will depend. Pessimistic: locks the key and reads its latest version,
    * which may be newer than the snapshot. Optimistic: reads the snapshot; a newer version is a conflict at commit.
    */
-  async getForUpdate(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
+  async getForUpdate(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Promise<MergedVersion | undefined> {
     this.requireOpen()
     if (this.#locks === undefined) {
       this.#readForUpdate ??= new Map()
@@ -256,7 +256,7 @@ export class Transaction {
   }
 
   /** Reads a key that the transaction will write. An optimistic write itself detects a newer version. */
-  getToWrite(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Promise<MergedVersion | undefined> {
+  getToWrite(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Promise<MergedVersion | undefined> {
     return this.#locks === undefined ? this.get(key, lockWaitMs, signal) : this.getForUpdate(key, lockWaitMs, signal)
   }
 
@@ -268,14 +268,14 @@ export class Transaction {
     value: Uint8Array,
     options?: PutOptions,
     lockWaitMs?: number,
-    signal?: LateSignal,
+    signal?: LazySignal,
   ): void | Promise<void> {
     this.requireOpen()
     if (this.#locks === undefined) return this.#buffer.put(key, value, options)
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value, options))
   }
 
-  delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): void | Promise<void> {
+  delete(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): void | Promise<void> {
     this.requireOpen()
     if (this.#locks === undefined) return this.#buffer.delete(key)
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.delete(key))
@@ -285,7 +285,7 @@ export class Transaction {
     locks: TransactionLocks,
     key: Uint8Array,
     lockWaitMs: number | undefined,
-    signal: LateSignal | undefined,
+    signal: LazySignal | undefined,
   ): Promise<unknown> {
     this.#requireRoom(locks.size)
     return locks.lock(key, { lockWaitMs: lockWaitMs ?? this.#options.lockWaitMs, signal })
@@ -297,7 +297,7 @@ export class Transaction {
     value: Uint8Array,
     options?: PutOptions,
     lockWaitMs?: number,
-    signal?: LateSignal,
+    signal?: LazySignal,
   ): Promise<void> {
     const found = await this.getToWrite(key, lockWaitMs, signal)
     if (found !== undefined) throw alreadyExists(key)

@@ -13,9 +13,9 @@ import type { Waiting } from '../coordinator/lock-resolver.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
 import { invalid, isKvError, KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
-import { signalOf, stagesOf } from '../event-loop/late-signal.js'
-import { primed } from '../event-loop/primed.js'
+import { signalOf, stagesOf } from '../event-loop/lazy-signal.js'
 import { timed } from '../event-loop/stages.js'
+import { withFirstItemRead } from '../event-loop/with-first-item-read.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
 import { ExpiredLocks } from '../gc/expired-locks.js'
 import { type GcOptions, type GcRun, type GcStatus, GcWorker } from '../gc/gc-worker.js'
@@ -343,13 +343,17 @@ export class Database {
   stream(request: RangeRequest & { readonly limit: number }): Promise<PairStream> {
     if (request.txn !== undefined || request.ts !== undefined)
       return this.#inRange(request, async (ts, read, release) => {
-        return { ts, pages: await primed(pagesOf(read, request, request.limit)), release }
+        return { ts, pages: await withFirstItemRead(pagesOf(read, request, request.limit)), release }
       })
     return aboveSafePoint(async () => {
       const isWhole = request.limit === Number.POSITIVE_INFINITY
       const { ts, release } = await (isWhole ? this.#holdBelowLocks(request, request) : this.#holdPresent())
       try {
-        return { ts, pages: await primed(pagesOf(this.#pageReader(ts, request), request, request.limit)), release }
+        return {
+          ts,
+          pages: await withFirstItemRead(pagesOf(this.#pageReader(ts, request), request, request.limit)),
+          release,
+        }
       } catch (error) {
         release()
         throw error
@@ -511,12 +515,15 @@ export class Database {
     const header = { id: backupId(cursorSecret, ts), ts, perkv, store: storeId(cursorSecret), start }
     const page = (from: Uint8Array | undefined) =>
       snapshot.scan({ start: from, limit: SCAN_PAGE, bytesMax: STREAM_PAGE_BYTES })
-    return primed(backupStream(header, page))
+    return withFirstItemRead(backupStream(header, page))
   }
 
   /** Requires an empty store with the capability `restore`. @throws the errors of `restoreBackup`. */
-  restore(body: AsyncIterable<Uint8Array>, { isAnew = false }: { readonly isAnew?: boolean } = {}): Promise<Restored> {
-    return restoreBackup(this.store, this.#options.limits, body, isAnew)
+  restore(
+    body: AsyncIterable<Uint8Array>,
+    { restart = false }: { readonly restart?: boolean } = {},
+  ): Promise<Restored> {
+    return restoreBackup(this.store, this.#options.limits, body, restart)
   }
 
   // ---- State

@@ -21,7 +21,7 @@ export interface Restored {
 
 /**
  * Fills an empty store with the pairs of a backup.
- * @param isAnew first removes the pairs of an incomplete restore.
+ * @param restart first removes the pairs of an incomplete restore.
  * @throws KvError `invalid_argument` or `payload_too_large` for invalid bytes, or for a backup that this store cannot hold; the
  *   errors of `body` and `Upkeep.restore`.
  */
@@ -29,7 +29,7 @@ export async function restoreBackup(
   store: Store,
   limits: PairLimits,
   body: AsyncIterable<Uint8Array>,
-  isAnew: boolean,
+  restart: boolean,
 ): Promise<Restored> {
   const longest = RECORD_HEAD_BYTES + limits.keyBytesMax + limits.valueBytesMax
   const blocks = decodeBackup(body, { blockBytesMax: BLOCK_BYTES + longest })
@@ -42,7 +42,7 @@ export async function restoreBackup(
       throw invalid('body', `this is an increment: restore it with its base, by perkv restore FULL INCREMENT...`)
     if (ts > store.time.clock() + timestampFromMs(RESTORE_AHEAD_MS_MAX))
       throw invalid('body', `the backup is of ts ${ts}, over a day ahead of this machine's clock`)
-    const { pairs, bytes } = await store.upkeep.restore({ id, ts }, pairsOf(blocks, limits), isAnew)
+    const { pairs, bytes } = await store.upkeep.restore({ id, ts }, pairsOf(blocks, limits), restart)
     return { id, ts, pairs, bytes }
   } catch (error) {
     throw error instanceof BackupError ? refused(error, limits) : error

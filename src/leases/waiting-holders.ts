@@ -1,5 +1,5 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
-import { signalOf } from '../event-loop/late-signal.js'
+import { signalOf } from '../event-loop/lazy-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 

@@ -1,7 +1,7 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { LockInfo } from '../errors/lock-info.js'
 import type { Awaitable } from '../event-loop/after.js'
-import type { LateSignal } from '../event-loop/late-signal.js'
+import type { LazySignal } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
@@ -259,7 +259,7 @@ export interface AcquirePessimisticLockRequest extends LockingRequest {
   readonly wakeUpMode?: 'normal' | 'force_lock' | undefined
   /** The wait also ends with the TTL of the blocking lock, so that the caller can end its transaction. */
   readonly untilExpired?: boolean | undefined
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 export interface PessimisticLockResult {
   /** With `returnValues` or `checkExistence`, or locked with conflict. */

@@ -13,10 +13,10 @@ export interface RestoreSteps<B extends Begun> {
   /**
    * Refuses all other calls from now on, if the store is empty, or holds a part of the same backup, after which the restore
    * continues.
-   * @param isAnew first removes what another restore has left.
+   * @param restart first removes what another restore has left.
    * @throws KvError `precondition_failed`
    */
-  begin(source: RestoreSource, isAnew: boolean): Promise<B>
+  begin(source: RestoreSource, restart: boolean): Promise<B>
   put(pairs: readonly ValuedPair[], before: B, progress: RestoreProgress): Promise<B>
   /**
    * Admits other calls again. Raises the safe point above transactions that began on the empty store, so that they cannot go on.
@@ -32,7 +32,7 @@ export class Restoration<B extends Begun> {
     this.#steps = steps
   }
 
-  readonly restore: Upkeep['restore'] = async (source, blocks, isAnew) => {
+  readonly restore: Upkeep['restore'] = async (source, blocks, restart) => {
     if (this.#isRunning) throw new KvError('storage_unavailable', 'another restore is running', {})
     this.#isRunning = true
     let begun: B | undefined
@@ -40,11 +40,11 @@ export class Restoration<B extends Begun> {
     try {
       for await (const pairs of blocks) {
         // The next block is read and verified while this one is written.
-        begun = (await writing) ?? begun ?? (await this.#steps.begin(source, isAnew))
+        begun = (await writing) ?? begun ?? (await this.#steps.begin(source, restart))
         writing = this.#put(pairs, begun)
         writing.catch(() => {}) // It is awaited with the next block or after the loop.
       }
-      const last = (await writing) ?? (await this.#steps.begin(source, isAnew))
+      const last = (await writing) ?? (await this.#steps.begin(source, restart))
       await this.#steps.complete(last)
       const { id, ts, lastKey, pairs, bytes } = last.run
       return { id, ts, lastKey, pairs, bytes }

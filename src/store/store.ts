@@ -144,13 +144,13 @@ export interface Upkeep {
    * last pair. Changes nothing before the first pairs arrive. If `blocks` throws or the process dies, the stored pairs
    * stay and the store is `restoring`. The safe point is raised at the end, so calls that began earlier are refused.
    * @param blocks in ascending order of keys.
-   * @param isAnew first removes the pairs of an incomplete restore.
+   * @param restart first removes the pairs of an incomplete restore.
    * @throws KvError `precondition_failed` when the store is not empty; the errors of `blocks`.
    */
   restore(
     source: RestoreSource,
     blocks: AsyncIterable<readonly ValuedPair[]>,
-    isAnew: boolean,
+    restart: boolean,
   ): Promise<RestoreProgress>
 }
 

@@ -7,7 +7,7 @@ import type { MergedVersion, Transaction } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import type { MergedScan, ScanOrder, WritesView } from '../coordinator/write-buffer.js'
 import { KvError } from '../errors/kv-error.js'
-import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
+import { type LazySignal, requireWanted } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
@@ -203,7 +203,7 @@ export class InteractiveTransactions {
   }
 
   /** Runs several ops. When one fails, the writes of all of them are undone. */
-  async run(id: string, ops: readonly Op[], signal?: LateSignal): Promise<OpResult[]> {
+  async run(id: string, ops: readonly Op[], signal?: LazySignal): Promise<OpResult[]> {
     const read = this.#store.answers.lease(this.#open.get(id)?.options.owner)
     try {
       return await this.#write(id, signal, (txn) =>
@@ -221,7 +221,7 @@ export class InteractiveTransactions {
   }
 
   /** Calls that write or lock run one after another, in order of arrival. */
-  #write<T>(id: string, signal: LateSignal | undefined, body: (txn: Transaction) => Promise<T>): Promise<T> {
+  #write<T>(id: string, signal: LazySignal | undefined, body: (txn: Transaction) => Promise<T>): Promise<T> {
     const open = this.#find(id)
     return this.#counted(open, () =>
       open.inTurn(() => {

@@ -1,4 +1,4 @@
-import type { LateSignal } from '../event-loop/late-signal.js'
+import type { LazySignal } from '../event-loop/lazy-signal.js'
 import type { Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Check } from './check.js'
@@ -14,7 +14,7 @@ export interface OneShot {
   /** Report work done before this request. With them the transaction commits even if it writes nothing. */
   readonly riders?: Riders | undefined
   /** Interrupts waits for locks. `requireWanted` checks it between the steps, up to the commit. */
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
   readonly handover?: Handover | undefined
   /** If given, the outcome is stored with the commit, and a repeat gets the same answer. */
   readonly idempotency?: Idempotency | undefined

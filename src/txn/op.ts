@@ -5,7 +5,7 @@ import type { MergedPair, MergedScan, PutOptions, ScanOrder } from '../coordinat
 import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import { type Awaitable, after } from '../event-loop/after.js'
-import { type LateSignal, requireWanted } from '../event-loop/late-signal.js'
+import { type LazySignal, requireWanted } from '../event-loop/lazy-signal.js'
 import { Slices } from '../event-loop/slices.js'
 import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
@@ -85,7 +85,7 @@ export function runOps(
   ops: readonly Op[],
   nowTs: Timestamp,
   answer: AnswerLease | undefined,
-  signal?: LateSignal,
+  signal?: LazySignal,
 ): Awaitable<OpResult[]> {
   const running: Running = { txn, nowTs, signal }
   const results: OpResult[] = []
@@ -100,18 +100,18 @@ export function runOps(
 
 /** The transaction as ops see it. A call returns no promise when it has nothing to wait for. */
 export interface OpTarget {
-  get(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Awaitable<MergedVersion | undefined>
+  get(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Awaitable<MergedVersion | undefined>
   getToWrite: OpTarget['get']
-  put(key: Uint8Array, value: Uint8Array, end?: PutOptions, waitMs?: number, signal?: LateSignal): Awaitable<void>
+  put(key: Uint8Array, value: Uint8Array, end?: PutOptions, waitMs?: number, signal?: LazySignal): Awaitable<void>
   insert: OpTarget['put']
-  delete(key: Uint8Array, lockWaitMs?: number, signal?: LateSignal): Awaitable<void>
-  scan(order: ScanOrder, lockWaitMs?: number, signal?: LateSignal): Awaitable<MergedScan>
+  delete(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Awaitable<void>
+  scan(order: ScanOrder, lockWaitMs?: number, signal?: LazySignal): Awaitable<MergedScan>
 }
 
 interface Running {
   readonly txn: OpTarget
   readonly nowTs: Timestamp
-  readonly signal: LateSignal | undefined
+  readonly signal: LazySignal | undefined
 }
 
 /**
@@ -195,7 +195,7 @@ function done(): OpResult {
 async function deleteRange(
   txn: OpTarget,
   { start, end, limit }: Extract<Op, { op: 'delete_range' }>,
-  signal: LateSignal | undefined,
+  signal: LazySignal | undefined,
 ): Promise<OpResult> {
   const order = { start, end, limit: limit + 1, reverse: false, keyOnly: true, bytesMax: STREAM_PAGE_BYTES }
   const { pairs, cutAfter } = await txn.scan(order, undefined, signal)

@@ -1,7 +1,7 @@
 import { Shares } from '../access/shares.js'
 import type { Coordinator } from '../coordinator/coordinator.js'
 import { isKvError, KvError } from '../errors/kv-error.js'
-import { type LateSignal, requireWanted, signalOf } from '../event-loop/late-signal.js'
+import { type LazySignal, requireWanted, signalOf } from '../event-loop/lazy-signal.js'
 import { IDEMPOTENCY_MS, type Limits } from '../limits.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { isOutcomeKey, OUTCOMES, outcomeKey } from '../percolator/codec/outcome-key.js'
@@ -58,7 +58,7 @@ export class Outcomes {
    * @returns the answer of an earlier request, if there is one.
    * @throws KvError `idempotency_mismatch`
    */
-  replayed<T>(found: Version | undefined, idempotency: Idempotency, signal?: LateSignal): Once<T> | undefined {
+  replayed<T>(found: Version | undefined, idempotency: Idempotency, signal?: LazySignal): Once<T> | undefined {
     if (found === undefined || this.isFree(found)) return undefined
     requireWanted(signal)
     return { answer: replay<T>(found, idempotency), isReplayed: true }
@@ -67,7 +67,7 @@ export class Outcomes {
   /**
    * `replayed` on the row as it is now. Waits for a request whose commit is under way. Works while writes are refused.
    */
-  async find<T>(idempotency: Idempotency, signal?: LateSignal): Promise<Once<T> | undefined> {
+  async find<T>(idempotency: Idempotency, signal?: LazySignal): Promise<Once<T> | undefined> {
     const reader = this.#coordinator.snapshot(await this.#store.readTs(), { lockWaitMs: WAIT_MS_MAX })
     const found = await reader.get(outcomeKey(idempotency.key), undefined, signalOf(signal)).catch(refuseRunning)
     return this.replayed(found, idempotency, signal)

@@ -1,4 +1,4 @@
-import type { LateSignal } from '../../event-loop/late-signal.js'
+import type { LazySignal } from '../../event-loop/lazy-signal.js'
 import type { Version } from '../../percolator/api.js'
 import type { GivenRange } from '../../percolator/given-range.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -34,7 +34,7 @@ export interface StreamRequest extends FeedOptions {
   readonly heartbeatMs?: number | undefined
   /** Ends the stream this long after it has caught up. Absent: it has no end. */
   readonly waitMs?: number | undefined
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 
 export interface PageRequest extends FeedOptions {
@@ -42,7 +42,7 @@ export interface PageRequest extends FeedOptions {
   readonly limit?: number | undefined
   /** How long to wait for the first transaction. Default 0. */
   readonly waitMs?: number | undefined
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 
 export interface FeedChange {
@@ -109,7 +109,7 @@ export interface WatchRequest {
   readonly key: Uint8Array
   /** A state at this timestamp is known to the caller and not delivered. */
   readonly seenTs?: Timestamp | undefined
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 
 /** The feed, in process or over HTTP. Failures are thrown as `KvError`; `ts_below_safe_point` when changes were collected. */

@@ -1,4 +1,4 @@
-import { signalOf } from '../../event-loop/late-signal.js'
+import { signalOf } from '../../event-loop/lazy-signal.js'
 import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
 import type {
   AcquirePessimisticLockAnswer,

@@ -8,7 +8,7 @@ import type {
 } from '../../changes/rules/changes-api.js'
 import { feedPositionText, parseFeedPosition } from '../../changes/rules/feed-position.js'
 import { isKvError } from '../../errors/kv-error.js'
-import { signalOf } from '../../event-loop/late-signal.js'
+import { signalOf } from '../../event-loop/lazy-signal.js'
 import { onAbort } from '../../event-loop/on-abort.js'
 import { FEED_HEAD_MS, HEARTBEAT_MS_DEFAULT } from '../../limits.js'
 import type { Version } from '../../percolator/api.js'

@@ -1,4 +1,4 @@
-import { signalOf } from '../../event-loop/late-signal.js'
+import { signalOf } from '../../event-loop/lazy-signal.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from '../../leases/rules/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { BOOLEAN, INTEGER, optional, record, TEXT } from './answer-shape.js'

@@ -1,4 +1,4 @@
-import { signalOf } from '../../event-loop/late-signal.js'
+import { signalOf } from '../../event-loop/lazy-signal.js'
 import type {
   ClaimName,
   ClaimRequest,

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Socket } from 'node:net'
 import { KvError } from '../../errors/kv-error.js'
-import type { SignalSource } from '../../event-loop/late-signal.js'
+import type { SignalSource } from '../../event-loop/lazy-signal.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 
 /** Calls `over` once: when the message was sent or received completely, when its client hangs up, or now if that has happened. */

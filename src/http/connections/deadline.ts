@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { KvError } from '../../errors/kv-error.js'
-import type { LateSignal } from '../../event-loop/late-signal.js'
+import type { LazySignal } from '../../event-loop/lazy-signal.js'
 import type { Handover } from '../../txn/one-shot.js'
 import { type RawQuery, timeoutMs } from '../wire/query.js'
 import { abortOnHangUp, hangUp, whenOver } from './answer-end.js'
@@ -14,7 +14,7 @@ import { abortOnHangUp, hangUp, whenOver } from './answer-end.js'
 export function untilDeadline<T>(
   request: FastifyRequest,
   reply: FastifyReply,
-  work: (signal: LateSignal, handover?: Handover) => Promise<T>,
+  work: (signal: LazySignal, handover?: Handover) => Promise<T>,
 ): Promise<T> {
   const afterMs = timeoutMs(request.query as RawQuery)
   if (afterMs === undefined) return work(hangUp(reply.raw))
@@ -39,7 +39,7 @@ export function untilDeadline<T>(
  * up, and when `timeout_ms` has passed.
  * @throws KvError `invalid_argument`
  */
-export function waitingSignal(request: FastifyRequest, reply: FastifyReply): LateSignal {
+export function waitingSignal(request: FastifyRequest, reply: FastifyReply): LazySignal {
   const afterMs = timeoutMs(request.query as RawQuery)
   return afterMs === undefined ? hangUp(reply.raw) : new Deadline(reply.raw, afterMs).signal
 }

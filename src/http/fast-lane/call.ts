@@ -1,5 +1,5 @@
 import type { Grant } from '../../access/grant.js'
-import type { SignalSource } from '../../event-loop/late-signal.js'
+import type { SignalSource } from '../../event-loop/lazy-signal.js'
 import { Stages, type TxnFacts } from '../../event-loop/stages.js'
 import type { RouteMeter } from '../../meters/http-meters.js'
 import type { AnswerLease } from '../../store/answer-budget.js'

@@ -44,11 +44,11 @@ export function backupRoutes(app: FastifyInstance, context: AppContext): void {
     scope.addContentTypeParser(BACKUP_TYPE, (_request, body, done) => done(null, body)) // A stream has no size limit.
     const config = { access: 'admin', bodyIsStream: true, query: ['restart'] } as const
     scope.post('/v1/admin/restore', { schema: schemas.restore, config }, async (request, reply) => {
-      const isAnew = queryFlag(request.query as RawQuery, 'restart') ?? false
+      const restart = queryFlag(request.query as RawQuery, 'restart') ?? false
       request.raw.askForBody?.()
       const body = receiveStream(request.raw, limits.stalledMsMax)
       try {
-        return answer(request, reply, { ...(await database.restore(body, { isAnew })) })
+        return answer(request, reply, { ...(await database.restore(body, { restart })) })
       } catch (error) {
         request.raw.resume() // The client reads the answer only after its body was taken.
         if (error === request.raw.errored) throw invalid('body', 'the connection broke')

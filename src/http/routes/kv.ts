@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
-import type { LateSignal } from '../../event-loop/late-signal.js'
+import type { LazySignal } from '../../event-loop/lazy-signal.js'
 import { MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import { conditionalWriteError } from '../../txn/failed-condition.js'
@@ -36,7 +36,7 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
     if (wantsEvents(request.headers.accept)) return watching.stream(request, reply, key)
     if (query['wait_ms'] !== undefined) return watching.wait(request, reply, { key, lockWaitMs: wait })
     const send = (found: GetAnswer): FastifyReply => answerVersion(request, reply, key, found.found ? found : undefined)
-    const read = (signalOf: () => LateSignal) =>
+    const read = (signalOf: () => LazySignal) =>
       database.get({ key, ts }, () => ({ lockWaitMs: wait, signal: signalOf() }))
     const found = isTimed
       ? untilDeadline(request, reply, async (signal) => read(() => signal))

@@ -1,4 +1,4 @@
-import type { LateSignal } from '../../event-loop/late-signal.js'
+import type { LazySignal } from '../../event-loop/lazy-signal.js'
 import type { Timestamp } from '../../timestamp.js'
 
 export interface LeaseRequest {
@@ -9,7 +9,7 @@ export interface LeaseRequest {
   readonly waitMs?: number | undefined
   /** Renews this grant only. */
   readonly fence?: Timestamp | undefined
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
   /** Identity of the caller, where a server distinguishes its callers: none of them gets more than half of all leases. */
   readonly caller?: string | undefined
 }

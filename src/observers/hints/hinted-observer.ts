@@ -1,7 +1,7 @@
 import { keyText } from '../../bytes/key-text.js'
 import { inParts } from '../../coordinator/in-parts.js'
 import { KvError } from '../../errors/kv-error.js'
-import { type LateSignal, signalOf } from '../../event-loop/late-signal.js'
+import { type LazySignal, signalOf } from '../../event-loop/lazy-signal.js'
 import { onAbort } from '../../event-loop/on-abort.js'
 import { blocksRead } from '../../percolator/actions/get.js'
 import type { PrewriteMutation } from '../../percolator/api.js'
@@ -620,7 +620,7 @@ export class HintedObserver implements ActiveObserver {
   }
 }
 
-function isAborted(signal: LateSignal | undefined): boolean {
+function isAborted(signal: LazySignal | undefined): boolean {
   return typeof signal === 'object' && signal.aborted
 }
 

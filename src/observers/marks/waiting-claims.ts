@@ -1,5 +1,5 @@
 import { MinHeap, type Ranked } from '../../bytes/min-heap.js'
-import { type LateSignal, signalOf } from '../../event-loop/late-signal.js'
+import { type LazySignal, signalOf } from '../../event-loop/lazy-signal.js'
 import { onAbort } from '../../event-loop/on-abort.js'
 import type { Notification } from '../rules/observers-api.js'
 
@@ -8,7 +8,7 @@ export interface WaitingClaim extends Ranked {
   readonly limit: number
   readonly leaseMs: number
   readonly values: boolean
-  readonly signal: LateSignal | undefined
+  readonly signal: LazySignal | undefined
   readonly resolve: (notifications: Notification[] | Promise<Notification[]>) => void
   readonly reject: (error: unknown) => void
   stopListening?: () => void

@@ -1,4 +1,4 @@
-import type { LateSignal } from '../../event-loop/late-signal.js'
+import type { LazySignal } from '../../event-loop/lazy-signal.js'
 import type { GivenRange } from '../../percolator/given-range.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { MarkKind } from './cell.js'
@@ -84,7 +84,7 @@ export interface ClaimRequest {
   readonly leaseMs?: number | undefined
   readonly values?: boolean | undefined
   /** Ends the wait with an empty answer. */
-  readonly signal?: LateSignal | undefined
+  readonly signal?: LazySignal | undefined
 }
 
 export interface ClaimName {

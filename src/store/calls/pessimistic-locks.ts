@@ -1,6 +1,6 @@
 import { KvError } from '../../errors/kv-error.js'
 import type { LockInfo } from '../../errors/lock-info.js'
-import { signalOf, stagesOf } from '../../event-loop/late-signal.js'
+import { signalOf, stagesOf } from '../../event-loop/lazy-signal.js'
 import { timed } from '../../event-loop/stages.js'
 import { ACQUIRE_WAIT_MS_DEFAULT } from '../../limits.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../percolator/api.js'

@@ -369,7 +369,7 @@ function upkeepOf({ health }: RowStore, collection: Collection, { restore }: Pic
     },
     raiseSafePoint: (safePoint) => collection.raiseSafePoint(safePoint),
     collect: (safePoint, pace) => collection.collect(safePoint, pace),
-    restore: (source, blocks, isAnew) => guard(() => restore(source, blocks, isAnew)),
+    restore: (source, blocks, restart) => guard(() => restore(source, blocks, restart)),
   }
 }
 

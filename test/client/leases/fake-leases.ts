@@ -1,6 +1,6 @@
 import { KvError } from '../../../src/client/index.js'
 import type { AcquireHome } from '../../../src/client/leases/acquire.js'
-import { signalOf } from '../../../src/event-loop/late-signal.js'
+import { signalOf } from '../../../src/event-loop/lazy-signal.js'
 import type { LeaseRequest, LeaseState } from '../../../src/leases/rules/leases-api.js'
 
 export const AWAY = new KvError('overloaded', 'the server is away', {})

@@ -272,8 +272,8 @@ describe('a restore into a table that several servers serve', () => {
       const stopped = one.store.upkeep.restore({ id: ONE, ts: 60 }, first.body, false)
       stopped.catch(() => {})
       await until(() => one.store.upkeep.restoring?.pairs === 1)
-      const second = (isAnew: boolean) =>
-        other.store.upkeep.restore({ id: OTHER, ts: 70 }, blocks([pair('b', 'two')], [pair('c', 'three')]), isAnew)
+      const second = (restart: boolean) =>
+        other.store.upkeep.restore({ id: OTHER, ts: 70 }, blocks([pair('b', 'two')], [pair('c', 'three')]), restart)
       expect(await codeOf(second(false))).toBe('precondition_failed')
       const done = second(true)
       await until(() => other.store.upkeep.restoring !== undefined && other.store.upkeep.restoring.pairs === 1)
@@ -400,9 +400,9 @@ async function race(seed: number, faults: number): Promise<void> {
     const writers = [writer('x'), writer('y')]
     let hasRestored = false
     for (let tries = 0; !hasRestored && tries < 8; tries++) {
-      const isAnew = random.chance(0.3)
+      const restart = random.chance(0.3)
       try {
-        await any().upkeep.restore({ id: ONE, ts: 60 }, tries < 6 ? broken(random, backup) : blocks(backup), isAnew)
+        await any().upkeep.restore({ id: ONE, ts: 60 }, tries < 6 ? broken(random, backup) : blocks(backup), restart)
         hasRestored = true
       } catch (error) {
         if (!EXPECTED.some((code) => isKvError(error, code)) && (error as Error).message !== 'broken off') throw error

@@ -134,7 +134,7 @@ class RecordsRepair {
     await this.#mend((onFinding) => checkExpiries(this.#engine, onFinding))
     const isSound = this.#findings === 0 && !this.#options.areFilesDamaged
     const remaining = isSound ? 0 : await this.#mendWhatMendingShows()
-    await this.#mournTransactions()
+    await this.#reportUndecidableTransactions()
     const { restored, removed, lost: losses } = this.#counts
     return { findings: this.#findings, restored, removed, losses, remaining }
   }
@@ -302,7 +302,7 @@ class RecordsRepair {
    * A lock's transaction is decided by its primary, and under async commit by all its keys. When a record of one of these is
    * lost, the other keys are resolved as if it had never existed, so they are reported too.
    */
-  async #mournTransactions(): Promise<void> {
+  async #reportUndecidableTransactions(): Promise<void> {
     if (this.#damaged.isEmpty && this.#lostKeys.size === 0) return
     for await (const page of pagesOf(this.#sealed, familyRange(CF_LOCK), OPS_AT_A_TIME))
       for (const [stored, bytes] of page) {
@@ -311,8 +311,8 @@ class RecordsRepair {
         for (const other of [lock.primary, ...lock.secondaries]) {
           if (sameKey(other, key) || !this.#mayHaveLost(other) || (await this.#hasRecord(other, lock))) continue
           const message = `maybe the end of the transaction at ${lock.startTs}, which holds a lock of ${printKey(key)}: its records of ${printKey(other)} may be lost`
-          for (const mourned of [key, ...lock.secondaries])
-            this.#lose(lossOfKey(mourned, `${printKey(mourned)}: ${message}`))
+          for (const undecidable of [key, ...lock.secondaries])
+            this.#lose(lossOfKey(undecidable, `${printKey(undecidable)}: ${message}`))
           break
         }
       }

@@ -1,5 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
-import { stagesOf } from '../../../event-loop/late-signal.js'
+import { stagesOf } from '../../../event-loop/lazy-signal.js'
 import { timed } from '../../../event-loop/stages.js'
 import type { StoreMeters } from '../../../meters/store-meters.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'

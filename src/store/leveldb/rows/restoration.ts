@@ -42,11 +42,11 @@ export class LevelDbRestoring implements RestoreSteps<Begun> {
     this.#oracle = oracle
   }
 
-  async begin(source: RestoreSource, isAnew: boolean): Promise<Begun> {
+  async begin(source: RestoreSource, restart: boolean): Promise<Begun> {
     const { engine, recent, cache } = this.#rows
     this.#rows.health.requireEngine()
     let found = await readRestoreProgress(engine)
-    if (found !== undefined && isAnew) found = await this.#removeAll(found)
+    if (found !== undefined && restart) found = await this.#removeAll(found)
     if (found !== undefined && found.id !== source.id && found.lastKey !== undefined)
       throw await this.#refusal(leftOfAnother(found))
     const run = found?.id === source.id ? found : { ...source, lastKey: undefined, pairs: 0, bytes: 0 }

@@ -63,7 +63,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
    * Takes the marker, and waits until every other server has seen it, whether it serves or was restoring.
    * @returns a record whose `run` is of this restore.
    */
-  async begin(source: RestoreSource, isAnew: boolean): Promise<HeldRecord> {
+  async begin(source: RestoreSource, restart: boolean): Promise<HeldRecord> {
     await this.#passBy(source.ts)
     const before = await this.#restores.refresh()
     const left = before.run
@@ -71,10 +71,10 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     const isOther = left !== undefined && left.id !== source.id
     if (left === undefined)
       await this.#requireEmpty() // A restore that is refused here disturbs no other server.
-    else if (isOther && !isAnew && !left.isRemoval && left.lastKey !== undefined)
+    else if (isOther && !restart && !left.isRemoval && left.lastKey !== undefined)
       throw notRestorable(leftOfAnother(left), NOTHING, 0)
     // Until its first block is stored, a restore does not know whether the table was empty.
-    const isRemoval = left !== undefined && (isAnew || isOther || left.isRemoval || left.lastKey === undefined)
+    const isRemoval = left !== undefined && (restart || isOther || left.isRemoval || left.lastKey === undefined)
     const holder = randomBytes(ID_BYTES).toString('hex')
     const taken = await this.#change(before, { ...(left ?? fresh), isRemoval, holder })
     await sleep(this.#restores.quietMs)

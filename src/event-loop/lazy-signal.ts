@@ -9,23 +9,23 @@ export interface SignalSource {
   readonly require?: (() => void) | undefined
 }
 
-export type LateSignal = AbortSignal | SignalSource
+export type LazySignal = AbortSignal | SignalSource
 
-export function signalOf(signal: LateSignal | undefined): AbortSignal | undefined {
+export function signalOf(signal: LazySignal | undefined): AbortSignal | undefined {
   return typeof signal === 'function' ? signal() : signal
 }
 
-export function stagesOf(signal: LateSignal | undefined): Stages | undefined {
+export function stagesOf(signal: LazySignal | undefined): Stages | undefined {
   return (signal as { readonly stages?: Stages | undefined } | undefined)?.stages
 }
 
 /** Throws the abort reason. Never creates the lazy signal. */
-export function requireWanted(signal: LateSignal | undefined): void {
+export function requireWanted(signal: LazySignal | undefined): void {
   if (typeof signal === 'object') signal.throwIfAborted()
   else signal?.require?.()
 }
 
-export function eitherSignal(one: AbortSignal | undefined, other: LateSignal | undefined): LateSignal | undefined {
+export function eitherSignal(one: AbortSignal | undefined, other: LazySignal | undefined): LazySignal | undefined {
   if (one === undefined || other === undefined) return one ?? other
   let either: AbortSignal | undefined
   const make = (): AbortSignal => {
