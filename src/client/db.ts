@@ -12,7 +12,7 @@ import { changesOf } from './changes/changes.js'
 import { type ChangesOptions, changesOptions, originOf } from './changes/changes-options.js'
 import { Consumers } from './changes/consumers.js'
 import { type Watched, type WatchOptions, watchOf, watchOptions } from './changes/watch.js'
-import type { DbHome } from './db-home.js'
+import type { DbBackend } from './db-backend.js'
 import { type Deadline, deadlineOf, inDoubt, withDeadline, writeWithin } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { requireIdempotencyKey } from './idempotency-key.js'
@@ -107,7 +107,7 @@ const deleteRangeOptions = optionsOf<DeleteRangeOptions & TransactionWaits>('del
 
 /** A transactional key-value store, on a server (`connect`) or in this process (`open`). */
 export class Db {
-  readonly #home: DbHome
+  readonly #backend: DbBackend
   readonly #lockWaitMs: number
   readonly #timeoutMs: number | undefined
   readonly #observations = new Map<Observation<As>, Promise<void>>()
@@ -124,15 +124,15 @@ export class Db {
   protected readonly held: HeldLeases
 
   /** @internal */
-  constructor(home: DbHome, lockWaitMs = LOCK_WAIT_MS_DEFAULT, timeoutMs?: number) {
-    this.#home = home
+  constructor(backend: DbBackend, lockWaitMs = LOCK_WAIT_MS_DEFAULT, timeoutMs?: number) {
+    this.#backend = backend
     this.#lockWaitMs = lockWaitMs
     this.#timeoutMs = timeoutMs
-    this.observers = new Observers((call, options) => this.#named(() => call(home.observers), options))
-    this.consumers = new Consumers((call, options) => this.#named(() => call(home.changes.consumers), options))
-    this.leases = new Leases((call, options) => this.#named(() => call(home.leases), options))
-    const { leases, during } = home
-    const isAway = (error: unknown): boolean => home.isAway(error)
+    this.observers = new Observers((call, options) => this.#named(() => call(backend.observers), options))
+    this.consumers = new Consumers((call, options) => this.#named(() => call(backend.changes.consumers), options))
+    this.leases = new Leases((call, options) => this.#named(() => call(backend.leases), options))
+    const { leases, during } = backend
+    const isAway = (error: unknown): boolean => backend.isAway(error)
     this.held = new HeldLeases({ leases, during, isAway, now: () => performance.now() })
   }
 
@@ -147,7 +147,7 @@ export class Db {
   async getVersion<A extends As = 'text'>(key: Bytes, options: ReadOptions<A> = {}): Promise<Versioned<A> | undefined> {
     readOptions(options)
     const bytes = toKey(key)
-    const found = await this.timed(options, (call) => this.#home.autocommit.get(bytes, timestampOf(options), call))
+    const found = await this.timed(options, (call) => this.#backend.autocommit.get(bytes, timestampOf(options), call))
     return found && versioned(found, options.as ?? ('text' as A), bytes)
   }
 
@@ -181,7 +181,7 @@ export class Db {
     if (idempotencyKey !== undefined) requireIdempotencyKey(idempotencyKey)
     const touch = { key: toKey(key), expiry: expiryOfTouch(expiry), idempotencyKey }
     const ends = { timeoutMs, lockWaitMs, signal }
-    const commitTs = await this.timedWrite(ends, (call) => this.#home.autocommit.touch(touch, call))
+    const commitTs = await this.timedWrite(ends, (call) => this.#backend.autocommit.touch(touch, call))
     return commitTs === undefined ? undefined : { commitTs }
   }
 
@@ -196,7 +196,7 @@ export class Db {
     const asked = toKeys(keys)
     return this.timed(options, ({ signal }) =>
       this.#readAt({ ...options, signal }, (ts, call) => {
-        const reader = this.#home.coordinator.snapshot(ts, call)
+        const reader = this.#backend.coordinator.snapshot(ts, call)
         return batchGetValues(asked, options.as ?? ('text' as A), (some) => reader.batchGet(some))
       }),
     )
@@ -215,7 +215,7 @@ export class Db {
       this.#readAt({ ...options, signal }, (ts, call) => {
         const readPage = (page: PageRequest) =>
           withDeadline(timeoutMs, options.signal, (signal) =>
-            this.#home.during(() => this.#home.coordinator.snapshot(ts, { ...call, signal }).scan(page)),
+            this.#backend.during(() => this.#backend.coordinator.snapshot(ts, { ...call, signal }).scan(page)),
           )
         return withFirstItemRead(scanPages<A, K, Timestamp>(options, readPage))
       }),
@@ -228,7 +228,7 @@ export class Db {
     const range = keyRangeOf(options)
     return this.timed(options, ({ signal, timeoutMs }) =>
       this.#readAt({ ...options, signal }, async (ts, call) => {
-        const { count } = await this.#home.autocommit.count(range, ts, { ...call, timeoutMs })
+        const { count } = await this.#backend.autocommit.count(range, ts, { ...call, timeoutMs })
         return count
       }),
     )
@@ -241,7 +241,7 @@ export class Db {
   async countAsOf(options: CountOptions = {}): Promise<Counted> {
     countOptions(options)
     const range = keyRangeOf(options)
-    return this.timed(options, (call) => this.#home.autocommit.count(range, timestampOf(options), call))
+    return this.timed(options, (call) => this.#backend.autocommit.count(range, timestampOf(options), call))
   }
 
   /**
@@ -251,13 +251,13 @@ export class Db {
     snapshotOptions(options)
     const { timeoutMs = this.#timeoutMs } = options
     const asked = at instanceof Date ? timestampOf({ at }) : timestampOf({ ts: at })
-    const ts = asked ?? (await this.timed(options, async ({ signal }) => this.#home.readTs(signal)))
+    const ts = asked ?? (await this.timed(options, async ({ signal }) => this.#backend.readTs(signal)))
     const read: SnapshotRead = (given, call) =>
       withDeadline(timeoutMs, given ?? options.signal, async (signal) => {
         const callOptions = this.#callOptions({ ...options, signal })
-        return this.#home.during(() => call(callOptions))
+        return this.#backend.during(() => call(callOptions))
       })
-    return new Snapshot(ts, read, this.#home)
+    return new Snapshot(ts, read, this.#backend)
   }
 
   // ---- Transactions
@@ -321,7 +321,7 @@ export class Db {
     readTimeoutMs?: number,
   ): Promise<OpenTxn> {
     const { mode = 'optimistic', isolation = 'snapshot', acks = [], positions = [], leases = [] } = options
-    const { coordinator, during } = this.#home
+    const { coordinator, during } = this.#backend
     for (const { signal } of leases) signal?.throwIfAborted()
     const held = leases.map(({ name, fence }) => ({ lease: name, fence }))
     const riders = {
@@ -330,7 +330,7 @@ export class Db {
       leases: held.length === 0 ? undefined : held, // Older servers do not know the field.
     }
     const begun = await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal })
-    const requireLeases = () => during(() => this.#home.autocommit.requireLeases(held, call))
+    const requireLeases = () => during(() => this.#backend.autocommit.requireLeases(held, call))
     return new OpenTxn(begun, during, {
       riders,
       requireLeases: held.length === 0 ? undefined : requireLeases,
@@ -403,9 +403,9 @@ export class Db {
     if (typeof run !== 'function') throw new TypeError('the third argument of observe must be a function')
     const call = this.#callOptions({ lockWaitMs })
     if (signal?.aborted) return
-    const observation = observationOf(this.#home, name, run, options, call.lockWaitMs)
+    const observation = observationOf(this.#backend, name, run, options, call.lockWaitMs)
     const unlisten = onAbort(signal, () => observation.stop())
-    const registering = this.#named(() => register(this.#home.observers, name, observed, options), { timeoutMs })
+    const registering = this.#named(() => register(this.#backend.observers, name, observed, options), { timeoutMs })
     const ended = registering.then(() => observation.run())
     this.#observations.set(observation, ended)
     try {
@@ -429,7 +429,7 @@ export class Db {
     options: ChangesOptions<A, K, O> = {},
   ): AsyncGenerator<ChangedTxn<A, K, O>, void, undefined> {
     originOf(changesOptions(options))
-    yield* this.#loop(options.signal, (signal) => changesOf(this.#home, options, signal, this.#timeoutMs))
+    yield* this.#loop(options.signal, (signal) => changesOf(this.#backend, options, signal, this.#timeoutMs))
   }
 
   /**
@@ -443,7 +443,7 @@ export class Db {
   ): AsyncGenerator<Watched<A>, void, undefined> {
     watchOptions(options)
     const bytes = toKey(key)
-    yield* this.#loop(options.signal, (signal) => watchOf(this.#home, bytes, options, signal))
+    yield* this.#loop(options.signal, (signal) => watchOf(this.#backend, bytes, options, signal))
   }
 
   async *#loop<T>(
@@ -474,12 +474,12 @@ export class Db {
     for (const loop of this.#loops) loop.abort()
     for (const observation of this.#observations.keys()) observation.stop()
     await Promise.allSettled(this.#observations.values())
-    await this.held.close(new TypeError(`${this.#home.name} is closed`))
-    await this.#home.close()
+    await this.held.close(new TypeError(`${this.#backend.name} is closed`))
+    await this.#backend.close()
   }
 
   async #write(write: Write, options: WaitOptions & TimeoutOptions): Promise<Written> {
-    return { commitTs: await this.timedWrite(options, (call) => this.#home.autocommit.write(write, call)) }
+    return { commitTs: await this.timedWrite(options, (call) => this.#backend.autocommit.write(write, call)) }
   }
 
   /** Reads at the given timestamp, or at a new one. When a collection has passed the new one, reads again. */
@@ -487,7 +487,7 @@ export class Db {
     const asked = timestampOf(options)
     return this.call(options, (call) => {
       if (asked !== undefined) return read(asked, call)
-      return aboveSafePoint(async () => read(await this.#home.readTs(call.signal), call))
+      return aboveSafePoint(async () => read(await this.#backend.readTs(call.signal), call))
     })
   }
 
@@ -528,11 +528,11 @@ export class Db {
   /** @internal */
   protected async call<T>(options: WaitOptions, call: (options: CallOptions) => Promise<T>): Promise<T> {
     const callOptions = this.#callOptions(options)
-    return this.#home.during(() => call(callOptions))
+    return this.#backend.during(() => call(callOptions))
   }
 
   #callOptions({ lockWaitMs = this.#lockWaitMs, signal }: WaitOptions): CallOptions {
-    if (this.#isClosed) throw new TypeError(`${this.#home.name} is closed`)
+    if (this.#isClosed) throw new TypeError(`${this.#backend.name} is closed`)
     return { lockWaitMs, signal }
   }
 }

@@ -4,7 +4,7 @@ import type { Timestamp } from '../timestamp.js'
 import type { CallOptions } from './autocommit.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys } from './bytes.js'
-import type { DbHome } from './db-home.js'
+import type { DbBackend } from './db-backend.js'
 import { type Expiring, expiringOf } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
@@ -43,16 +43,16 @@ export type SnapshotRead = <T>(
 /** The whole database at one timestamp. Later commits do not change its answers. */
 export class Snapshot {
   readonly #read: SnapshotRead
-  readonly #home: Pick<DbHome, 'coordinator' | 'autocommit'>
+  readonly #backend: Pick<DbBackend, 'coordinator' | 'autocommit'>
 
   /** @internal */
   constructor(
     readonly ts: Timestamp,
     read: SnapshotRead,
-    home: Pick<DbHome, 'coordinator' | 'autocommit'>,
+    backend: Pick<DbBackend, 'coordinator' | 'autocommit'>,
   ) {
     this.#read = read
-    this.#home = home
+    this.#backend = backend
   }
 
   /** @returns undefined when the key was absent. */
@@ -91,10 +91,10 @@ export class Snapshot {
   /** Counts the keys in a range. No pairs are sent. */
   async count(options: RangeOptions & SignalOption = {}): Promise<number> {
     const range = keyRangeOf(countOptions(options))
-    return (await this.#read(options.signal, (call) => this.#home.autocommit.count(range, this.ts, call))).count
+    return (await this.#read(options.signal, (call) => this.#backend.autocommit.count(range, this.ts, call))).count
   }
 
   #reader(call: CallOptions): SnapshotReader {
-    return this.#home.coordinator.snapshot(this.ts, call)
+    return this.#backend.coordinator.snapshot(this.ts, call)
   }
 }

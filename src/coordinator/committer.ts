@@ -42,7 +42,7 @@ export interface CommitOptions {
   readonly heartbeatMaxMs: number
 }
 
-export interface TransactionHome {
+export interface TransactionContext {
   readonly api: PercolatorApi
   readonly resolver: Resolver
   readonly commitOptions: CommitOptions
@@ -113,15 +113,15 @@ export class Committer {
   #locked: Set<readonly PrewriteMutation[]> | undefined
 
   constructor(
-    readonly home: TransactionHome,
+    readonly context: TransactionContext,
     readonly plan: CommitPlan,
     /** Replaces the api's `prewrite`, so that a server can write more in the same request. */
-    readonly prewrite: PercolatorApi['prewrite'] = (request) => home.api.prewrite(request),
+    readonly prewrite: PercolatorApi['prewrite'] = (request) => context.api.prewrite(request),
   ) {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
     const { riders } = plan
     this.#riders = riders
-    if (home.commitOptions.judgesLeases && hasLeasesOnly(riders)) this.#judgeLater()
+    if (context.commitOptions.judgesLeases && hasLeasesOnly(riders)) this.#judgeLater()
   }
 
   #judgeLater(): void {
@@ -134,7 +134,7 @@ export class Committer {
   }
 
   run(): Promise<Timestamp> {
-    const { onePhase, isInProcess } = this.home.commitOptions
+    const { onePhase, isInProcess } = this.context.commitOptions
     const isOnePhase = onePhase || this.#riders !== undefined
     return this.plan.isFirst && isOnePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
   }
@@ -172,7 +172,7 @@ export class Committer {
       this.#mayHoldLocks = true
       const asyncCommitTs = commitTsOf(answers)
       if (kind === 'async' && asyncCommitTs !== undefined) {
-        this.home.inBackground(this.#commitRest(batches, asyncCommitTs))
+        this.context.inBackground(this.#commitRest(batches, asyncCommitTs))
         return this.#committed('async', asyncCommitTs)
       }
       return await this.#commitLocked(batches)
@@ -189,7 +189,7 @@ export class Committer {
   #keepAlive(): void {
     // The locks of a pessimistic transaction have their own heartbeat already.
     if (this.plan.forUpdateTs !== undefined || this.#heartbeat !== undefined) return
-    const { api, commitOptions } = this.home
+    const { api, commitOptions } = this.context
     const { startedAt } = this.plan
     const ttlMs = lockTtlMs(this.#bytes, 0)
     this.#heartbeat = new Heartbeat(api, this.plan, { startedAt, ttlMs, ageMaxMs: commitOptions.heartbeatMaxMs })
@@ -226,7 +226,7 @@ export class Committer {
     const batches: PrewriteMutation[][] = [[]]
     let bytes = 0
     for (const mutation of [first, ...mutations.filter((one) => one !== first)]) {
-      if (bytes >= this.home.commitOptions.batchBytes && riders === undefined) {
+      if (bytes >= this.context.commitOptions.batchBytes && riders === undefined) {
         batches.push([])
         bytes = 0
       }
@@ -239,11 +239,11 @@ export class Committer {
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
     const { mutations, reads } = this.plan
     if (this.#leases.length > 0) return 'two_pc'
-    if (this.#riders !== undefined || (batches.length === 1 && this.home.commitOptions.onePhase)) return 'one_pc'
+    if (this.#riders !== undefined || (batches.length === 1 && this.context.commitOptions.onePhase)) return 'one_pc'
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
-      mutations.length <= this.home.commitOptions.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
+      mutations.length <= this.context.commitOptions.asyncCommitKeysMax && keyBytes <= ASYNC_COMMIT_KEY_BYTES_MAX
     return isSmall && reads === undefined ? 'async' : 'two_pc'
   }
 
@@ -267,7 +267,7 @@ export class Committer {
       linearizable: true,
       ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
-      ...(this.#leases.length > 0 && this.home.commitOptions.judgesLeases
+      ...(this.#leases.length > 0 && this.context.commitOptions.judgesLeases
         ? { riders: { leases: this.#leases, judgedAtCommit: true } }
         : {}),
       ...(markDepth ? { markDepth } : {}),
@@ -306,7 +306,7 @@ export class Committer {
         }
         // A copy of the request that is still on the network may be granted although this one was refused.
         // Nothing can rule that out for a transaction without rows.
-        if (kind !== 'two_pc' && !this.home.commitOptions.isInProcess && this.#hasRows && mayChange(error))
+        if (kind !== 'two_pc' && !this.context.commitOptions.isInProcess && this.#hasRows && mayChange(error))
           this.#isUncertain = true
         throw error
       }
@@ -314,7 +314,7 @@ export class Committer {
     const prewriteBatch = async (batch: readonly PrewriteMutation[], index: number): Promise<PrewriteAnswer> => {
       try {
         const waitMs = Math.max(0, deadline - performance.now())
-        return await this.home.resolver.resolving(waitMs, () => tryBatch(batch, index), signal)
+        return await this.context.resolver.resolving(waitMs, () => tryBatch(batch, index), signal)
       } catch (error) {
         isStopped = true
         throw error
@@ -330,7 +330,7 @@ export class Committer {
   async #surviving<T>(decides: boolean, call: () => Promise<T>): Promise<T> {
     if (decides) this.#mayHaveDecided = true
     const backoff = new Backoff()
-    for (let triesLeft = this.home.commitOptions.triesMax - 1; ; triesLeft--) {
+    for (let triesLeft = this.context.commitOptions.triesMax - 1; ; triesLeft--) {
       try {
         return await call()
       } catch (error) {
@@ -356,23 +356,23 @@ export class Committer {
     const backoff = new Backoff()
     for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
-      const commitTs = await this.#surviving(false, async () => this.home.api.tso(1))
+      const commitTs = await this.#surviving(false, async () => this.context.api.tso(1))
       if (reads !== undefined || this.#leases.length > 0) {
         const { keys, ranges } = reads ?? { keys: [], ranges: [] }
         // Runs again for each new commit_ts: a lease may have changed owner in between.
         const leases = this.#leases.length > 0 ? { leases: this.#leases } : {}
         const validate = (): Promise<void> =>
-          this.home.api.validateReads({ keys, ranges, startTs, commitTs, ...leases })
-        await this.home.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
+          this.context.api.validateReads({ keys, ranges, startTs, commitTs, ...leases })
+        await this.context.resolver.resolving(lockWaitMs, () => this.#surviving(false, validate), signal)
       }
       signal?.throwIfAborted()
       try {
         const [first, rest] = this.#firstCommitted(batches)
         const keys = first.map(({ key }) => key)
         const committed = await this.#surviving(true, () =>
-          this.home.api.commit({ keys, startTs, commitTs, primary, ...counted }),
+          this.context.api.commit({ keys, startTs, commitTs, primary, ...counted }),
         )
-        if (rest.length > 0) this.home.inBackground(this.#commitRest(rest, committed.commitTs))
+        if (rest.length > 0) this.context.inBackground(this.#commitRest(rest, committed.commitTs))
         return this.#committed('2pc', committed.commitTs)
       } catch (error) {
         // A reader has raised the lock's min_commit_ts; a read in the future raises it above the clock.
@@ -386,7 +386,7 @@ export class Committer {
     first: readonly PrewriteMutation[],
     rest: readonly (readonly PrewriteMutation[])[],
   ] {
-    if (!this.home.commitOptions.commitsPrimaryAlone || first.length <= 1) return [first, others]
+    if (!this.context.commitOptions.commitsPrimaryAlone || first.length <= 1) return [first, others]
     return [first.slice(0, 1), [first.slice(1), ...others]]
   }
 
@@ -403,7 +403,7 @@ export class Committer {
     const { startTs, primary, markDepth } = this.plan
     const deep = markDepth ? { markDepth } : undefined
     const commit = (keys: Uint8Array[]): Promise<unknown> =>
-      this.#surviving(false, () => this.home.api.commit({ keys, startTs, commitTs, primary, ...deep }))
+      this.#surviving(false, () => this.context.api.commit({ keys, startTs, commitTs, primary, ...deep }))
     await allOf(batches, (batch) => commit(batch.map(({ key }) => key)))
   }
 
@@ -427,13 +427,13 @@ export class Committer {
     if (this.#isUncertain) {
       const commitTs = await this.#end(error)
       if (commitTs > 0) {
-        this.home.inBackground(this.#commitRest(batches, commitTs))
+        this.context.inBackground(this.#commitRest(batches, commitTs))
         return commitTs
       }
     }
     if (this.#mayHoldLocks || this.#isUncertain) {
       const locked = this.#isUncertain ? undefined : this.#locked
-      this.home.inBackground(this.#rollBack(locked ? batches.filter((batch) => locked.has(batch)) : batches))
+      this.context.inBackground(this.#rollBack(locked ? batches.filter((batch) => locked.has(batch)) : batches))
     }
     if (error === this.plan.signal?.reason) throw error
     throw isUncertain(error) && this.#isUncertain ? this.#rolledBack(error) : error
@@ -443,7 +443,7 @@ export class Committer {
   async #end(cause: unknown): Promise<Timestamp> {
     const { primary, startTs } = this.plan
     try {
-      return await this.#surviving(false, () => this.home.resolver.end(primary, startTs))
+      return await this.#surviving(false, () => this.context.resolver.end(primary, startTs))
     } catch {
       throw this.#undetermined(cause)
     }
@@ -472,7 +472,7 @@ export class Committer {
   async #rollBack([first = [], ...others]: readonly (readonly PrewriteMutation[])[]): Promise<void> {
     const { startTs } = this.plan
     const rollBack = (batch: readonly PrewriteMutation[]): Promise<void> =>
-      this.#surviving(false, () => this.home.api.rollback({ keys: batch.map(({ key }) => key), startTs }))
+      this.#surviving(false, () => this.context.api.rollback({ keys: batch.map(({ key }) => key), startTs }))
     try {
       await rollBack(first)
     } finally {

@@ -1,7 +1,7 @@
 import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Attaches } from './attaches.js'
-import type { CommitOptions, TransactionHome } from './committer.js'
+import type { CommitOptions, TransactionContext } from './committer.js'
 import { LockResolver } from './lock-resolver.js'
 import type { Rides } from './ride.js'
 import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
@@ -23,7 +23,7 @@ export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
  * The Percolator client: begins transactions over `PercolatorApi`, in process or over HTTP. Its transactions share one
  * lock resolver and the work that goes on after a commit was answered.
  */
-export class Coordinator implements TransactionHome {
+export class Coordinator implements TransactionContext {
   readonly resolver: LockResolver
   readonly #background = new Set<Promise<unknown>>()
 

@@ -9,7 +9,7 @@ import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
 import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Attached } from './attaches.js'
-import { type CommitPlan, Committer, type TransactionHome } from './committer.js'
+import { type CommitPlan, Committer, type TransactionContext } from './committer.js'
 import { mayRide, type Ride } from './ride.js'
 import { SnapshotReader } from './snapshot-reader.js'
 import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
@@ -57,7 +57,7 @@ type State =
  * @see TiKV client-go `txnkv/transaction/txn.go`.
  */
 export class Transaction {
-  readonly #home: TransactionHome
+  readonly #context: TransactionContext
   readonly #options: TransactionOptions
   readonly #startedAt = performance.now()
   readonly #reader: SnapshotReader
@@ -83,14 +83,14 @@ export class Transaction {
   #committing: Promise<Timestamp> | undefined
 
   constructor(
-    home: TransactionHome,
+    context: TransactionContext,
     readonly startTs: Timestamp,
     options: TransactionOptions,
   ) {
-    this.#home = home
+    this.#context = context
     this.#options = options
     this.#buffer = new WriteBuffer(startTs, options.bytesMax, options.keysMax)
-    const { api, resolver, commitOptions } = home
+    const { api, resolver, commitOptions } = context
     const { signal } = options
     const waiting = withSignal(api, signal)
     this.#reader = new SnapshotReader(waiting, resolver, startTs, options)
@@ -353,9 +353,9 @@ export class Transaction {
       this.#state = { name: 'open' }
       throw error
     }
-    const { rides } = this.#home
+    const { rides } = this.#context
     if (rides !== undefined && riders !== undefined && mayRide(riders)) {
-      const asked = { riders, startTs: this.startTs, mutations, resolver: this.#home.resolver }
+      const asked = { riders, startTs: this.startTs, mutations, resolver: this.#context.resolver }
       const { lockWaitMs } = this.#options
       const within = signalOf(eitherSignal(this.#options.signal, signal))
       const ride = await rides({ ...asked, lockWaitMs, signal: within }).catch((error) => this.#refuse(error))
@@ -365,7 +365,7 @@ export class Transaction {
     }
     const leases = riders?.leases ?? []
     if (leases.length > 0)
-      this.#attached = await this.#home.attaches?.(mutations, leases).catch((error) => this.#refuse(error))
+      this.#attached = await this.#context.attaches?.(mutations, leases).catch((error) => this.#refuse(error))
     const reads = this.#readSet(mutations)
     const ridersPrimary = riders && primaryOf(riders)
     const primary = this.#locks?.primary ?? mutations[0]?.key ?? (ridersPrimary && row ? row.key : ridersPrimary)
@@ -399,7 +399,7 @@ export class Transaction {
       stages,
       markDepth: this.#ride?.markDepth,
     }
-    const committer = new Committer(this.#home, plan, prewrite)
+    const committer = new Committer(this.#context, plan, prewrite)
     return await this.#run(committer, committer.run())
   }
 
@@ -409,21 +409,21 @@ export class Transaction {
     try {
       const commitTs = await end
       this.#state = { name: 'committed', commitTs }
-      if (this.#ride !== undefined) this.#home.inBackground(this.#ride.committed())
+      if (this.#ride !== undefined) this.#context.inBackground(this.#ride.committed())
       return commitTs
     } catch (error) {
       this.#state = error instanceof Undetermined ? { name: 'undetermined', committer } : { name: 'rolled_back' }
       throw this.#ride === undefined ? error : this.#ride.refusal(error)
     } finally {
       this.#attached?.done()
-      if (this.#locks !== undefined) this.#home.inBackground(this.#locks.end())
+      if (this.#locks !== undefined) this.#context.inBackground(this.#locks.end())
     }
   }
 
   #refuse(error: unknown): never {
     this.#state = { name: 'rolled_back' }
     this.#attached?.done()
-    if (this.#locks !== undefined) this.#home.inBackground(this.#locks.release())
+    if (this.#locks !== undefined) this.#context.inBackground(this.#locks.release())
     throw error
   }
 

@@ -206,7 +206,7 @@ export class Database {
   static async open(store: Store, options: DatabaseOptions): Promise<Database> {
     const { limits, registry = new SingleServer(), onError } = options
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
-    const observers = await Observers.open(store, { limits, onError: onFailure, home: () => coordinator })
+    const observers = await Observers.open(store, { limits, onError: onFailure, context: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
     const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)

@@ -5,7 +5,7 @@ import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { openLevelDbStore, openMemoryStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
-import { EmbeddedHome } from './embedded-home.js'
+import { EmbeddedBackend } from './embedded-backend.js'
 import { claimDirectory } from './open-directories.js'
 import { type OpenOptions, openOptions } from './open-options.js'
 
@@ -22,18 +22,18 @@ const IN_MEMORY = ':memory:'
  *   format, or not PerKV's.
  */
 export async function open(directory: string, options: OpenOptions = {}): Promise<Db> {
-  return new Db(await openHome(directory, options), options.lockWaitMs)
+  return new Db(await openBackend(directory, options), options.lockWaitMs)
 }
 
 /** @internal */
-export async function openHome(directory: string, options: OpenOptions = {}): Promise<EmbeddedHome> {
+export async function openBackend(directory: string, options: OpenOptions = {}): Promise<EmbeddedBackend> {
   openOptions(options)
   if (typeof directory !== 'string' || directory === '') throw new TypeError('the directory must be a path')
   const onWarning = options.onWarning ?? warn
   if (directory === IN_MEMORY) {
     const { cacheBytesMax } = options
     const store = await openMemoryStore({ answers: answerBudget(), cacheBytesMax, onClockStep: onWarning })
-    return homeOn(store, options, () => {})
+    return backendOn(store, options, () => {})
   }
   const made = await makeDirectory(directory)
   let giveBack: (() => void) | undefined
@@ -41,7 +41,7 @@ export async function openHome(directory: string, options: OpenOptions = {}): Pr
   try {
     giveBack = await claimDirectory(directory)
     store = await openStore(directory, options)
-    return await homeOn(store, options, giveBack)
+    return await backendOn(store, options, giveBack)
   } catch (error) {
     await store?.close()
     await unmakeDirectory(directory, made)
@@ -66,7 +66,7 @@ function openStore(directory: string, options: OpenOptions): Promise<Store> {
   })
 }
 
-async function homeOn(store: Store, options: OpenOptions, onClosed: () => void): Promise<EmbeddedHome> {
+async function backendOn(store: Store, options: OpenOptions, onClosed: () => void): Promise<EmbeddedBackend> {
   const { versionsMs = GC_LIFE_TIME_MS_DEFAULT, onWarning = warn } = options
   const { keyBytesMax = DEFAULT_LIMITS.keyBytesMax, valueBytesMax = DEFAULT_LIMITS.valueBytesMax } = options
   const limits = { ...DEFAULT_LIMITS, keyBytesMax, valueBytesMax }
@@ -81,7 +81,7 @@ async function homeOn(store: Store, options: OpenOptions, onClosed: () => void):
         onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`)
     },
   })
-  return new EmbeddedHome(database, limits, onClosed)
+  return new EmbeddedBackend(database, limits, onClosed)
 }
 
 /** Without a limit on the total: the program itself decides how many reads run at once. */

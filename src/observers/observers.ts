@@ -1,6 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
-import type { TransactionHome } from '../coordinator/committer.js'
+import type { TransactionContext } from '../coordinator/committer.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
 import type { Rides } from '../coordinator/ride.js'
 import { integerOf } from '../errors/integer-of.js'
@@ -55,7 +55,7 @@ const PAGE = 256
 export interface ObserversOptions {
   readonly limits: Pick<Limits, 'observersMax' | 'claimsMax'>
   /** For the transactions of the observers themselves. Called after the start only. */
-  readonly home: () => TransactionHome
+  readonly context: () => TransactionContext
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
   /** Returns a number from 0 to below 1. Default `Math.random`. */
@@ -90,7 +90,7 @@ export class Observers implements ObserversApi {
   readonly #end = new AbortController()
 
   private constructor(store: Store, options: ObserversOptions) {
-    const { limits, home, random = Math.random, sizes } = options
+    const { limits, context, random = Math.random, sizes } = options
     this.#store = store
     this.#options = options
     this.#registrations = new RecordTable(store.system, OBSERVER_RECORDS, (name, stored) => this.#learned(name, stored))
@@ -102,7 +102,7 @@ export class Observers implements ObserversApi {
     }
     const { cells } = store
     this.#dirty = cells.isShared
-      ? new HintedKeys(sources, cells, home)
+      ? new HintedKeys(sources, cells, context)
       : new MarkedKeys(sources, cells, limits.claimsMax, sizes)
   }
 

@@ -3,7 +3,7 @@ import { keyText } from '../bytes/key-text.js'
 import { requirePassed } from '../coordinator/above-safe-point.js'
 import { isAckRefused } from '../coordinator/ack-refused.js'
 import { Backoff } from '../coordinator/backoff.js'
-import type { TransactionHome } from '../coordinator/committer.js'
+import type { TransactionContext } from '../coordinator/committer.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
@@ -28,9 +28,9 @@ import { mayChange, requireLeases, seeingFence } from './riders.js'
 
 export class OneShots {
   readonly #store: Store
-  readonly #home: TransactionHome
+  readonly #context: TransactionContext
   /** For single tries: its resolver leaves locks alone. */
-  readonly #tryHome: TransactionHome
+  readonly #tryContext: TransactionContext
   readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
   readonly #oneTurn: OneTurn
@@ -39,19 +39,19 @@ export class OneShots {
   /** @param limits bounds of interactive transactions. They apply to requests that can write more than they contain. */
   constructor(
     store: Store,
-    home: TransactionHome,
+    context: TransactionContext,
     outcomes: Outcomes,
     limits: Pick<Limits, 'txnBytesMax'> = DEFAULT_LIMITS,
   ) {
     this.#bytesMax = limits.txnBytesMax
     this.#store = store
     this.#outcomes = outcomes
-    this.#home = home
+    this.#context = context
     this.#isOnePhase = store.traits.onePhaseCommit
     this.#oneTurn = new OneTurn(store, outcomes)
-    const { api, commitOptions, inBackground, rides, attaches } = home
-    const resolver = withoutResolving(home.resolver, this.#isOnePhase)
-    this.#tryHome = { api, commitOptions, inBackground, resolver, rides, attaches }
+    const { api, commitOptions, inBackground, rides, attaches } = context
+    const resolver = withoutResolving(context.resolver, this.#isOnePhase)
+    this.#tryContext = { api, commitOptions, inBackground, resolver, rides, attaches }
   }
 
   /**
@@ -112,16 +112,16 @@ export class OneShots {
     let passed = 0
     for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
       try {
-        return await this.#home.resolver.resolving(
+        return await this.#context.resolver.resolving(
           request.lockWaitMs,
           () => {
             const beganMs = stages === undefined ? 0 : performance.now()
             return this.#claiming(claim, (prewrite, inBackground) => {
               if (claim !== undefined) stages?.since('latchMs', beganMs)
-              const home = { ...this.#tryHome, inBackground }
+              const context = { ...this.#tryContext, inBackground }
               return isReading || claim === undefined
-                ? this.#tryCounted(request, keys, home, prewrite)
-                : this.#try(request, keys, home, undefined, prewrite)
+                ? this.#tryCounted(request, keys, context, prewrite)
+                : this.#try(request, keys, context, undefined, prewrite)
             })
           },
           request.signal,
@@ -147,10 +147,10 @@ export class OneShots {
    */
   #claiming<T>(
     claim: Claim | undefined,
-    body: (prewrite: Store['prewrite'], inBackground: TransactionHome['inBackground']) => Promise<T>,
+    body: (prewrite: Store['prewrite'], inBackground: TransactionContext['inBackground']) => Promise<T>,
   ): Promise<T> {
     const { exclusive, prewrite } = this.#store
-    const { inBackground } = this.#home
+    const { inBackground } = this.#context
     if (claim === undefined) return body(prewrite, inBackground)
     if (this.#isOnePhase) return exclusive(claim, (prewrite) => body(prewrite, inBackground))
     return new Promise((resolve, reject) => {
@@ -176,12 +176,12 @@ export class OneShots {
   async #tryCounted(
     request: OneShot,
     keys: OneShotKeys,
-    home: TransactionHome,
+    context: TransactionContext,
     prewrite: Store['prewrite'],
   ): Promise<Once<OneShotAnswer>> {
     const reads = new CountedReads(this.#store.answers, request.caller)
     try {
-      return await this.#try(request, keys, home, reads, prewrite)
+      return await this.#try(request, keys, context, reads, prewrite)
     } finally {
       reads.end()
     }
@@ -190,7 +190,7 @@ export class OneShots {
   async #try(
     { checks, ops, isolation = 'snapshot', riders, signal, handover, idempotency }: OneShot,
     keys: OneShotKeys,
-    home: TransactionHome,
+    context: TransactionContext,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
   ): Promise<Once<OneShotAnswer>> {
@@ -206,7 +206,7 @@ export class OneShots {
     }
     const options = OPTIONS[isolation]
     const bound = keys.deletesRange ? { ...options, bytesMax: this.#bytesMax } : options
-    const txn = new Transaction(home, startTs, bound)
+    const txn = new Transaction(context, startTs, bound)
     if (keys.read.size > 0 || ownKey !== undefined) {
       const toRead = ownKey === undefined ? keys.read.values() : [...keys.read.values(), ownKey]
       const found = await timed(stages, 'readMs', txn.prefetch([...toRead]))

@@ -1,6 +1,6 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Attached } from '../coordinator/attaches.js'
-import { type CommitPlan, Committer, type TransactionHome } from '../coordinator/committer.js'
+import { type CommitPlan, Committer, type TransactionContext } from '../coordinator/committer.js'
 import { mayRide, type Rides } from '../coordinator/ride.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { invalid } from '../errors/kv-error.js'
@@ -15,20 +15,24 @@ import type { Timestamp } from '../timestamp.js'
  * keys that are attached to leases go with it.
  * @throws as `Transaction.commit`.
  */
-export function ridingPrewrite(home: TransactionHome, request: PrewriteRequest): Promise<PrewriteAnswer> {
+export function ridingPrewrite(context: TransactionContext, request: PrewriteRequest): Promise<PrewriteAnswer> {
   const { riders } = request
-  return riders === undefined ? home.api.prewrite(request) : withRiders(home, request, riders)
+  return riders === undefined ? context.api.prewrite(request) : withRiders(context, request, riders)
 }
 
-async function withRiders(home: TransactionHome, request: PrewriteRequest, riders: Riders): Promise<PrewriteAnswer> {
-  const { rides, api, attaches, commitOptions } = home
+async function withRiders(
+  context: TransactionContext,
+  request: PrewriteRequest,
+  riders: Riders,
+): Promise<PrewriteAnswer> {
+  const { rides, api, attaches, commitOptions } = context
   const isRiding = rides !== undefined && mayRide(riders)
   const { leases = [] } = riders
   const isTaken = commitOptions.onePhase || isRiding // Otherwise the store refuses the request.
   const attached = leases.length > 0 && isTaken ? await attaches?.(request.mutations, leases) : undefined
   const whole = attached === undefined ? request : withRows(request, attached)
   try {
-    return await (isRiding ? commitRiding(home, rides, whole, riders) : api.prewrite(whole))
+    return await (isRiding ? commitRiding(context, rides, whole, riders) : api.prewrite(whole))
   } finally {
     attached?.done()
   }
@@ -41,7 +45,7 @@ function withRows(request: PrewriteRequest, { rows }: Attached): PrewriteRequest
 }
 
 async function commitRiding(
-  home: TransactionHome,
+  context: TransactionContext,
   rides: Rides,
   request: PrewriteRequest,
   riders: Riders,
@@ -50,8 +54,8 @@ async function commitRiding(
   const places = new Map(mutations.map(({ key }, i) => [keyText(key), i]))
   const placeOf = (key: Uint8Array): number => places.get(keyText(key)) ?? -1
   const actionOf = (key: Uint8Array): PessimisticAction | undefined => pessimisticActions?.[placeOf(key)]
-  await requireDecidable(home, request, riders, actionOf)
-  const asked = { riders, startTs, mutations, resolver: home.resolver, lockWaitMs: 0 }
+  await requireDecidable(context, request, riders, actionOf)
+  const asked = { riders, startTs, mutations, resolver: context.resolver, lockWaitMs: 0 }
   const ride = await rides({ ...asked, mayRepeat: true })
   if (ride.committedAt !== undefined) return { onePcCommitTs: ride.committedAt }
   const all = [...mutations, ...ride.mutations]
@@ -69,14 +73,14 @@ async function commitRiding(
     markDepth: ride.markDepth,
   }
   const committed = (commitTs: Timestamp): PrewriteAnswer => {
-    home.inBackground(ride.committed())
+    context.inBackground(ride.committed())
     return { onePcCommitTs: commitTs }
   }
   try {
-    return committed(await new Committer(home, plan).run())
+    return committed(await new Committer(context, plan).run())
   } catch (error) {
     // A repeat whose first copy has committed finds that some of its rows are gone.
-    const commitTs = await committedAt(home, primary, startTs).catch(() => undefined)
+    const commitTs = await committedAt(context, primary, startTs).catch(() => undefined)
     if (commitTs !== undefined) return committed(commitTs)
     throw error instanceof Undetermined ? error.cause : ride.refusal(error)
   }
@@ -87,7 +91,7 @@ async function commitRiding(
  * conflict, or the transaction's own write would hide it from the observer.
  */
 async function requireDecidable(
-  { api }: TransactionHome,
+  { api }: TransactionContext,
   { minCommitTs = 0, skipConstraintCheck }: PrewriteRequest,
   { acks = [] }: Riders,
   actionOf: (key: Uint8Array) => PessimisticAction | undefined,
@@ -100,7 +104,7 @@ async function requireDecidable(
 }
 
 async function committedAt(
-  { api }: TransactionHome,
+  { api }: TransactionContext,
   primary: Uint8Array,
   startTs: Timestamp,
 ): Promise<Timestamp | undefined> {

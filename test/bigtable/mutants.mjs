@@ -38,7 +38,7 @@ const TESTS = {
   },
 }
 
-const NEXT_COMMIT_TS = 'const commitTs = await this.#surviving(false, async () => this.home.api.tso(1));'
+const NEXT_COMMIT_TS = 'const commitTs = await this.#surviving(false, async () => this.context.api.tso(1));'
 const PREWRITES = 'const answers = await this.#prewriteAll(batches, kind);'
 
 /** [what is wrong, test, text, replacement, another text, its replacement, ...] */
@@ -69,7 +69,7 @@ const MUTANTS = [
     'commit_ts is taken before the locks stand',
     'snapshots',
     PREWRITES,
-    `this.earlyTs = await this.home.api.tso(1);\n${PREWRITES}`,
+    `this.earlyTs = await this.context.api.tso(1);\n${PREWRITES}`,
     NEXT_COMMIT_TS,
     NEXT_COMMIT_TS.replace('= await', '= (tries === 0 && this.earlyTs) || await'),
   ],

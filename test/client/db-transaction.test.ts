@@ -3,7 +3,7 @@ import { type Db, KvError, type OpenTxn, type Txn, Undetermined } from '../../sr
 import { collect, connectTo, failureOf } from '../coordinator/support.js'
 import { listOf, testServers } from '../http/support.js'
 import { utf8 } from '../store/support.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 import { FaultyNetwork } from './http/faulty-fetch.js'
 
 const MODES = ['optimistic', 'pessimistic'] as const
@@ -31,7 +31,7 @@ function once(run: () => Promise<unknown>): () => Promise<unknown> {
   }
 }
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   describe.each(MODES)('%s', (mode) => {

@@ -3,10 +3,10 @@ import { connect, isKvError } from '../../src/client/index.js'
 import { collect, connectTo, failureOf } from '../coordinator/support.js'
 import { testServers } from '../http/support.js'
 import { prewriteOf, put, utf8 } from '../store/support.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 import { FaultyNetwork } from './http/faulty-fetch.js'
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   describe('one key', () => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Db } from '../../src/client/db.js'
 import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { failureOf } from '../coordinator/support.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 
 const TIMED = { lockWaitMs: 60_000, timeoutMs: 30 }
 const CALLS: Readonly<Record<string, (db: Db) => Promise<unknown>>> = {
@@ -28,7 +28,7 @@ const CALLS: Readonly<Record<string, (db: Db) => Promise<unknown>>> = {
   'pessimistic transaction': (db) => db.transaction((txn) => txn.put('b', 'late'), { ...TIMED, mode: 'pessimistic' }),
 }
 
-describe.each(HOMES)('timeoutMs, $home', ({ openDb }) => {
+describe.each(BACKENDS)('timeoutMs, $backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   test.each(Object.keys(CALLS))('%s: gives up, and nothing was written', async (name) => {

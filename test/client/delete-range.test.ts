@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { collect, failureOf } from '../coordinator/support.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 
-describe.each(HOMES)('deleteRange, $home', ({ openDb }) => {
+describe.each(BACKENDS)('deleteRange, $backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   test('by and by, and in a transaction with its own writes', { tags: ['long'] }, async () => {

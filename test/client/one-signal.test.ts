@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Db } from '../../src/client/db.js'
 import { onAbort } from '../../src/event-loop/on-abort.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 
 const CALLS = 12
 
@@ -29,7 +29,7 @@ const WAITING: readonly (readonly [string, (db: Db, signal: AbortSignal) => Prom
   ['observe', (db, signal) => db.observe('o', { prefix: 'o' }, async () => {}, { signal })],
 ]
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const open = testDbs(openDb)
 
   test.each(WAITING)(

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { OpenTxn } from '../../src/client/index.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 
 /** A scan is the snapshot and the own writes as of its beginning, whatever its loop writes. */
 
@@ -18,7 +18,7 @@ async function copyAll(txn: OpenTxn, reverse: boolean): Promise<number> {
   return seen
 }
 
-describe.each(HOMES)('a scan whose loop writes, $home', ({ openDb }) => {
+describe.each(BACKENDS)('a scan whose loop writes, $backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   test.each([31, 32, 65, 400])(

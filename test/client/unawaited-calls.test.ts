@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Txn } from '../../src/client/index.js'
 import { failureOf } from '../coordinator/support.js'
-import { HOMES, testDbs } from './homes.js'
+import { BACKENDS, testDbs } from './backends.js'
 
 /** Every call of a transaction that gives a promise. `has` exists, and is no counter. */
 const CALLS: Record<string, (txn: Txn) => unknown> = {
@@ -21,7 +21,7 @@ const CALLS: Record<string, (txn: Txn) => unknown> = {
   'a page of scan': (txn) => txn.scan().next(),
 }
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   describe.each(['optimistic', 'pessimistic'] as const)('in an %s transaction', (mode) => {

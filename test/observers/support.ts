@@ -12,7 +12,7 @@ import { prewriteOf, put, text, utf8 } from '../store/support.js'
 export async function openObservers(store: CompleteStore, options: Partial<ObserversOptions> = {}): Promise<Observers> {
   const observers = await Observers.open(store, {
     limits: DEFAULT_LIMITS,
-    home: () => expect.fail(),
+    context: () => expect.fail(),
     onError: (error) => {
       throw error
     },

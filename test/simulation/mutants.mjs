@@ -706,9 +706,9 @@ const SHARED = [
     'commit_ts is taken before the locks stand',
     'coordinator/committer',
     'const answers = await this.#prewriteAll(batches, kind);',
-    'this.earlyTs = await this.home.api.tso(1); const answers = await this.#prewriteAll(batches, kind);',
-    'const commitTs = await this.#surviving(false, async () => this.home.api.tso(1));',
-    'const commitTs = (tries === 0 && this.earlyTs) || (await this.#surviving(false, async () => this.home.api.tso(1)));',
+    'this.earlyTs = await this.context.api.tso(1); const answers = await this.#prewriteAll(batches, kind);',
+    'const commitTs = await this.#surviving(false, async () => this.context.api.tso(1));',
+    'const commitTs = (tries === 0 && this.earlyTs) || (await this.#surviving(false, async () => this.context.api.tso(1)));',
   ],
   [
     'a guess needs no proof',

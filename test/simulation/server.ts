@@ -149,14 +149,14 @@ export class Server {
     return this.#owner.clockOffsetMs
   }
 
-  #openObservers(store: CompleteStore, home: () => Coordinator): Promise<Observers> {
+  #openObservers(store: CompleteStore, context: () => Coordinator): Promise<Observers> {
     const { faults, violations } = this.#world
     const { claimsMax, readyMax } = faults.profile.observers
     const onError = (error: unknown): void => {
       if (!isEngineError(error)) violations.add('defect', `background work of observers failed with ${String(error)}`)
     }
     const sizes = { fifo: readyMax, fifoBytes: 1000, found: readyMax }
-    return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError, home })
+    return Observers.open(store, { limits: { observersMax: 8, claimsMax }, sizes, onError, context })
   }
 
   async #openLeases(store: CompleteStore, keys: AttachedKeys): Promise<Leases | undefined> {

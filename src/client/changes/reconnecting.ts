@@ -1,6 +1,6 @@
 import { Backoff } from '../../coordinator/backoff.js'
 import { isKvError } from '../../errors/kv-error.js'
-import type { DbHome } from '../db-home.js'
+import type { DbBackend } from '../db-backend.js'
 
 /** Pauses while the database is away. */
 const PAUSE_MS_FIRST = 100
@@ -31,7 +31,7 @@ export interface ReconnectOptions {
  * @param open opens a stream that continues after the last item. @throws errors that another attempt does not mend.
  */
 export async function* reconnecting<T>(
-  { during, isAway }: Pick<DbHome, 'during' | 'isAway'>,
+  { during, isAway }: Pick<DbBackend, 'during' | 'isAway'>,
   open: () => AsyncGenerator<T, void>,
   { signal, onError }: ReconnectOptions,
 ): AsyncGenerator<T, void, undefined> {

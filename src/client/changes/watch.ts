@@ -3,7 +3,7 @@ import type { Timestamp } from '../../timestamp.js'
 import { AS, type As, type Read, readValue } from '../bytes.js'
 import { type Expiring, expiringOf } from '../expiry.js'
 import { type Kinds, kind, optionsOf, SIGNAL } from '../options.js'
-import type { ChangesHome } from './changes.js'
+import type { ChangesBackend } from './changes.js'
 import { reconnecting } from './reconnecting.js'
 
 export interface WatchOptions<A extends As = As> {
@@ -35,14 +35,14 @@ export const watchOptions = optionsOf<WatchOptions>('watch', {
 } satisfies Kinds<WatchOptions>)
 
 export async function* watchOf<A extends As>(
-  home: ChangesHome,
+  backend: ChangesBackend,
   key: Uint8Array,
   { as = 'text' as A, seenTs, onError }: WatchOptions<A>,
   signal: AbortSignal,
 ): AsyncGenerator<Watched<A>, void, undefined> {
   let seen: KeyState | undefined
-  const open = () => home.changes.watch({ key, seenTs: seen?.commitTs ?? seenTs, signal })
-  for await (const state of reconnecting(home, open, { signal, onError })) {
+  const open = () => backend.changes.watch({ key, seenTs: seen?.commitTs ?? seenTs, signal })
+  for await (const state of reconnecting(backend, open, { signal, onError })) {
     if (seen === undefined ? state.commitTs === seenTs : isSame(state, seen)) continue // A new connection delivers it again.
     seen = state
     const { commitTs } = state

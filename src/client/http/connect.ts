@@ -1,5 +1,5 @@
 import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../coordinator/coordinator.js'
-import type { DbHome } from '../db-home.js'
+import type { DbBackend } from '../db-backend.js'
 import { optionsOf, WAIT_MS } from '../options.js'
 import { TIMEOUT_KINDS } from '../transaction-options.js'
 import { Connection } from './connection.js'
@@ -38,7 +38,7 @@ export function connect(url: string, options: ConnectOptions = {}): Connection {
   const transport = new HttpTransport(href.replace(/\/+$/, ''), options)
   const api = new HttpApi(transport)
   return new Connection(
-    homeAt(transport, api, options.timeoutMs),
+    backendAt(transport, api, options.timeoutMs),
     transport,
     api,
     options.lockWaitMs,
@@ -54,7 +54,7 @@ function parseUrl(url: string): URL {
   }
 }
 
-function homeAt(transport: HttpTransport, api: HttpApi, timeoutMs: number | undefined): DbHome {
+function backendAt(transport: HttpTransport, api: HttpApi, timeoutMs: number | undefined): DbBackend {
   // `triesMax: 1`, because the transport repeats a request whose answer is lost.
   const coordinator = new Coordinator(api, { ...COMMIT_OPTIONS_DEFAULT, batchBytes: BATCH_BYTES, triesMax: 1 })
   return {

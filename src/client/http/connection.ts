@@ -6,7 +6,7 @@ import type { Timestamp } from '../../timestamp.js'
 import type { CallOptions } from '../autocommit.js'
 import { AS, type As, type Bytes, toKey } from '../bytes.js'
 import { Db } from '../db.js'
-import type { DbHome } from '../db-home.js'
+import type { DbBackend } from '../db-backend.js'
 import { newIdempotencyKey, requireIdempotencyKey } from '../idempotency-key.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from '../key-range.js'
 import { COUNT, optionsOf, SIGNAL, TEXT, TIMESTAMP } from '../options.js'
@@ -68,8 +68,8 @@ export class Connection extends Db {
   readonly #api: HttpApi
 
   /** @internal */
-  constructor(home: DbHome, transport: HttpTransport, api: HttpApi, lockWaitMs?: number, timeoutMs?: number) {
-    super(home, lockWaitMs, timeoutMs)
+  constructor(backend: DbBackend, transport: HttpTransport, api: HttpApi, lockWaitMs?: number, timeoutMs?: number) {
+    super(backend, lockWaitMs, timeoutMs)
     this.#transport = transport
     this.#api = api
   }

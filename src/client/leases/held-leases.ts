@@ -2,17 +2,17 @@ import { isKvError } from '../../errors/kv-error.js'
 import { backgroundTimer } from '../../event-loop/background-timer.js'
 import { onAbort } from '../../event-loop/on-abort.js'
 import type { Timestamp } from '../../timestamp.js'
-import { type AcquireHome, acquire, GIVE_BACK_MS_MAX } from './acquire.js'
+import { type AcquireBackend, acquire, GIVE_BACK_MS_MAX } from './acquire.js'
 import { Lease } from './lease.js'
 import type { LeaseOptions } from './lease-options.js'
 
 export class HeldLeases {
-  readonly #home: AcquireHome
+  readonly #backend: AcquireBackend
   readonly #held = new Set<Lease>()
   readonly #waiting = new Map<AbortController, Promise<unknown>>()
 
-  constructor(home: AcquireHome) {
-    this.#home = home
+  constructor(backend: AcquireBackend) {
+    this.#backend = backend
   }
 
   async acquire(name: string, options: LeaseOptions): Promise<Lease> {
@@ -20,8 +20,8 @@ export class HeldLeases {
     signal?.throwIfAborted()
     const stop = new AbortController()
     const unlisten = onAbort(signal, () => stop.abort(signal?.reason))
-    const granting = acquire(this.#home, name, options, stop.signal).then((grant) => {
-      const lease = new Lease(this.#home, grant, (lease) => this.#held.delete(lease))
+    const granting = acquire(this.#backend, name, options, stop.signal).then((grant) => {
+      const lease = new Lease(this.#backend, grant, (lease) => this.#held.delete(lease))
       if (!lease.signal.aborted) this.#held.add(lease)
       return lease
     })

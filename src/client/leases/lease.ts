@@ -5,7 +5,7 @@ import type { LeaseState, LeasesApi } from '../../leases/rules/leases-api.js'
 import type { Timestamp } from '../../timestamp.js'
 import { termOf } from './lease-term.js'
 
-export interface LeaseHome {
+export interface LeaseBackend {
   readonly leases: Pick<LeasesApi, 'put' | 'remove'>
   during<T>(call: () => Promise<T>): Promise<T>
   /** Milliseconds of a monotonic clock. */
@@ -14,7 +14,7 @@ export interface LeaseHome {
 
 export interface Grant {
   readonly state: LeaseState
-  /** When its request was sent, by `now` of the home. */
+  /** When its request was sent, by `now` of the backend. */
   readonly sentAtMs: number
 }
 
@@ -33,7 +33,7 @@ export class Lease {
   /** Timestamp of the grant. Later holders have later fences. */
   readonly fence: Timestamp
   readonly ttlMs: number
-  readonly #home: LeaseHome
+  readonly #backend: LeaseBackend
   readonly #onEnd: (lease: Lease) => void
   readonly #abort = new AbortController()
   readonly #abandon = new AbortController()
@@ -48,14 +48,14 @@ export class Lease {
   #isGone = false
 
   /** @internal @param onEnd called once, when the lease cannot be relied on any more. */
-  constructor(home: LeaseHome, { state, sentAtMs }: Grant, onEnd: (lease: Lease) => void) {
+  constructor(backend: LeaseBackend, { state, sentAtMs }: Grant, onEnd: (lease: Lease) => void) {
     const { name, holder, fence, ttlMs, expiresAtMs } = state
     this.name = name
     this.holder = holder
     this.fence = fence
     this.ttlMs = ttlMs
     this.#expiresAtMs = expiresAtMs
-    this.#home = home
+    this.#backend = backend
     this.#onEnd = onEnd
     this.#holdFrom(sentAtMs)
   }
@@ -93,7 +93,7 @@ export class Lease {
     if (this.#isGone) return
     const { name, holder, fence } = this
     try {
-      await this.#home.during(() => this.#home.leases.remove(name, holder, fence, this.#abandon.signal))
+      await this.#backend.during(() => this.#backend.leases.remove(name, holder, fence, this.#abandon.signal))
     } catch (error) {
       if (!isKvError(error, 'precondition_failed')) throw error
     }
@@ -124,13 +124,13 @@ export class Lease {
   }
 
   #at(ms: number, call: () => void): () => void {
-    return backgroundTimer(Math.max(0, Math.ceil(ms - this.#home.now())), call)
+    return backgroundTimer(Math.max(0, Math.ceil(ms - this.#backend.now())), call)
   }
 
   /** Ends the lease if its time is over. */
   #judge(): void {
     if (this.#abort.signal.aborted) return
-    if (this.#home.now() < this.#endsAtMs) return
+    if (this.#backend.now() < this.#endsAtMs) return
     const why = this.#failure instanceof Error ? `: ${this.#failure.message}` : ''
     const detail = `the lease ${this.name} was not renewed in time${why}`
     this.#end(new KvError('precondition_failed', detail, { lease: this.name }, { cause: this.#failure }))
@@ -155,7 +155,7 @@ export class Lease {
     this.#judge()
     if (this.#abort.signal.aborted) return
     const { name, holder, fence, ttlMs } = this
-    const sentAtMs = this.#home.now()
+    const sentAtMs = this.#backend.now()
     const stop = new AbortController()
     const { signal } = stop
     const tryMs = Math.ceil(ttlMs * TRY)
@@ -166,7 +166,7 @@ export class Lease {
     }
     try {
       const request = { holder, ttlMs, fence, signal }
-      const { expiresAtMs } = await this.#home.during(() => this.#home.leases.put(name, request))
+      const { expiresAtMs } = await this.#backend.during(() => this.#backend.leases.put(name, request))
       endTry()
       this.#judge()
       if (this.#abort.signal.aborted) return
@@ -177,7 +177,7 @@ export class Lease {
       if (this.#abort.signal.aborted) return
       if (isKvError(error, 'precondition_failed') || isKvError(error, 'lease_held')) return this.lose(error)
       this.#failure = error
-      this.#renewAt(this.#home.now() + this.#pauseMs * (0.5 + Math.random() / 2))
+      this.#renewAt(this.#backend.now() + this.#pauseMs * (0.5 + Math.random() / 2))
       this.#pauseMs = Math.min(this.#pauseMs * 2, ttlMs * PAUSE_MAX)
     }
   }

@@ -7,13 +7,13 @@ import type { Notification, ObserversApi, Release } from '../../observers/rules/
 import type { Timestamp } from '../../timestamp.js'
 import { batchGetValues } from '../batch-get.js'
 import type { As } from '../bytes.js'
-import type { During } from '../db-home.js'
+import type { During } from '../db-backend.js'
 import { runOnce } from '../run-transaction.js'
 import { OpenTxn, type Txn } from '../txn.js'
 import { type Change, changeOf } from './change.js'
 import { verdictOf } from './verdict.js'
 
-export interface ObservationHome {
+export interface ObservationBackend {
   readonly observers: ObserversApi
   readonly coordinator: Pick<Coordinator, 'begin'>
   readonly during: During
@@ -59,7 +59,7 @@ const PAUSE_MS_FIRST = 100
 const PAUSE_MS_MAX = 5000
 
 export class Observation<A extends As> {
-  readonly #home: ObservationHome
+  readonly #backend: ObservationBackend
   readonly #plan: ObservationPlan<A>
   readonly #stop = new AbortController()
   readonly #held = new Map<string, Held>()
@@ -71,8 +71,8 @@ export class Observation<A extends As> {
   /** The error thrown by `onError`, or of a claim that was refused. */
   #failure: { readonly error: unknown } | undefined
 
-  constructor(home: ObservationHome, plan: ObservationPlan<A>) {
-    this.#home = home
+  constructor(backend: ObservationBackend, plan: ObservationPlan<A>) {
+    this.#backend = backend
     this.#plan = plan
   }
 
@@ -144,11 +144,11 @@ export class Observation<A extends As> {
     const { name, worker, leaseMs } = this.#plan
     const request = { worker, limit, leaseMs, waitMs: CLAIM_WAIT_MS, values: true, signal: this.#stop.signal }
     try {
-      const notifications = await this.#home.during(() => this.#home.observers.claim(name, request))
+      const notifications = await this.#backend.during(() => this.#backend.observers.claim(name, request))
       return notifications.map((notification) => this.#hold(notification))
     } catch (error) {
       if (this.#isStopped) return undefined
-      if (!this.#home.isAway(error)) throw error
+      if (!this.#backend.isAway(error)) throw error
       this.#report(error)
       return undefined
     }
@@ -182,7 +182,7 @@ export class Observation<A extends As> {
       .map(({ key, fence }): Release => ({ key, fence, ...reason }))
     if (releases.length === 0) return
     try {
-      await this.#home.during(() => this.#home.observers.release(this.#plan.name, releases))
+      await this.#backend.during(() => this.#backend.observers.release(this.#plan.name, releases))
     } catch (failure) {
       this.#report(failure)
     }
@@ -195,7 +195,7 @@ export class Observation<A extends As> {
     if (this.#isExtending || claims.length === 0) return
     this.#isExtending = true
     try {
-      const lost = await this.#home.during(() => this.#home.observers.extend(name, claims, leaseMs))
+      const lost = await this.#backend.during(() => this.#backend.observers.extend(name, claims, leaseMs))
       for (const { key, fence } of lost) {
         const held = this.#held.get(keyText(key))
         if (held?.fence === fence) held.isLost = true
@@ -268,7 +268,7 @@ export class Observation<A extends As> {
         await this.#commit(held, startTs)
         return DONE
       } catch (error) {
-        const verdict = verdictOf(error, this.#plan.name, this.#home.isAway)
+        const verdict = verdictOf(error, this.#plan.name, this.#backend.isAway)
         const isAlone = claims.length === 1
         if (verdict === 'drop' && isAlone) return DONE
         if (verdict === 'release' && isAlone) return RELEASED
@@ -284,7 +284,7 @@ export class Observation<A extends As> {
 
   async #commit(claims: readonly Held[], startTs: Timestamp | undefined): Promise<void> {
     const { name, as, run, transaction: options } = this.#plan
-    const { coordinator, during } = this.#home
+    const { coordinator, during } = this.#backend
     const transaction = await during(() => coordinator.begin(options, startTs))
     const acks = claims.map(({ key, fence }) => ({ observer: name, key, fence }))
     await runOnce(new OpenTxn(transaction, during, { riders: { acks } }), async (txn) => {
@@ -307,7 +307,7 @@ export class Observation<A extends As> {
     const read =
       unknown.length === 0
         ? []
-        : await batchGetValues(unknown, 'bytes', (some) => this.#home.during(() => transaction.batchGet(some)))
+        : await batchGetValues(unknown, 'bytes', (some) => this.#backend.during(() => transaction.batchGet(some)))
     let next = 0
     return claims.map((claim) => {
       const value = isKnown(claim) ? claim.value : read[next++]

@@ -5,7 +5,7 @@ import type { GivenRange } from '../../percolator/given-range.js'
 import type { As } from '../bytes.js'
 import type { Txn } from '../txn.js'
 import type { Change } from './change.js'
-import { Observation, type ObservationHome } from './observation.js'
+import { Observation, type ObservationBackend } from './observation.js'
 import {
   CONCURRENCY_DEFAULT,
   LEASE_MS_DEFAULT,
@@ -41,14 +41,14 @@ async function find(api: ObserversApi, name: string): Promise<ObserverState | un
 }
 
 export function observationOf<A extends As>(
-  home: ObservationHome,
+  backend: ObservationBackend,
   name: string,
   run: ObserveOne<A> | ObserveBatch<A>,
   options: ObserveOptions<A>,
   lockWaitMs: number,
 ): Observation<A> {
   const { mode = 'optimistic', isolation = 'snapshot', batch } = options
-  return new Observation<A>(home, {
+  return new Observation<A>(backend, {
     name,
     worker: options.worker ?? newWorkerName(),
     concurrency: options.concurrency ?? CONCURRENCY_DEFAULT,

@@ -1,5 +1,5 @@
 import { Backoff } from '../../coordinator/backoff.js'
-import { Committer, type TransactionHome } from '../../coordinator/committer.js'
+import { Committer, type TransactionContext } from '../../coordinator/committer.js'
 import type { RideRequest, Rides } from '../../coordinator/ride.js'
 import { Undetermined } from '../../coordinator/undetermined.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
@@ -24,16 +24,16 @@ export class HintedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
   readonly #observerSources: HintedObserverSources
   readonly #cells: HintedCells
-  readonly #home: () => TransactionHome
+  readonly #context: () => TransactionContext
   readonly #byId = new Map<Timestamp, HintedObserver>()
   /** Time at which the known registrations were read. */
   #knownMs = Number.NEGATIVE_INFINITY
   readonly rides: Rides = (request) => this.#ride(request)
 
-  constructor(sources: DirtyKeysSources, cells: HintedCells, home: () => TransactionHome) {
+  constructor(sources: DirtyKeysSources, cells: HintedCells, context: () => TransactionContext) {
     this.#sources = sources
     this.#cells = cells
-    this.#home = home
+    this.#context = context
     this.#observerSources = {
       ...sources,
       cells,
@@ -148,7 +148,7 @@ export class HintedKeys implements DirtyKeys {
         lockWaitMs: LOCK_WAIT_MS_DEFAULT,
       }
       try {
-        return await new Committer(this.#home(), plan).run()
+        return await new Committer(this.#context(), plan).run()
       } catch (error) {
         const isConflict = isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
         if (!isConflict || left === 0) throw error instanceof Undetermined ? error.cause : error

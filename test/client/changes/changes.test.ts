@@ -9,13 +9,13 @@ import { AWAY, type Connection, FakeFeed, type FakeTxn, inOrder } from './fake-f
 vi.mock('../../../src/event-loop/sleep.js', () => ({ sleep: async () => {} }))
 
 function loopOver(feed: FakeFeed, options: ChangesOptions<'text', false, false> = {}, stop = new AbortController()) {
-  const home = {
+  const backend = {
     changes: feed as never,
     during: <T>(call: () => Promise<T>) => call(),
     isAway: (error: unknown) => error === AWAY,
     readTs: () => feed.now,
   }
-  return changesOf(home, options, stop.signal)
+  return changesOf(backend, options, stop.signal)
 }
 
 /** The transactions up to the end of the feed. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { ChangedTxn, Db } from '../../../src/client/index.js'
 import { codeOf } from '../../store/support.js'
-import { HOMES, testDbs } from '../homes.js'
+import { BACKENDS, testDbs } from '../backends.js'
 
 /** The next transactions of a consumer, without going on. */
 async function next(db: Db, consumer: string, count: number): Promise<ChangedTxn[]> {
@@ -13,7 +13,7 @@ async function next(db: Db, consumer: string, count: number): Promise<ChangedTxn
 const keysOf = (txns: readonly ChangedTxn[]): unknown[] =>
   txns.flatMap(({ changes }) => changes.map((change) => ('key' in change ? change.key : change)))
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const open = testDbs(openDb)
 
   test('a consumer is registered, read, listed and deleted', async () => {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { Db } from '../../../src/client/db.js'
 import { type ChangedTxn, isKvError } from '../../../src/client/index.js'
-import { openHome } from '../../../src/embedded/open.js'
+import { openBackend } from '../../../src/embedded/open.js'
 import { failureOf } from '../../coordinator/support.js'
-import { HOMES, testDbs } from '../homes.js'
+import { BACKENDS, testDbs } from '../backends.js'
 
 async function take<T>(items: AsyncIterable<T>, count: number): Promise<T[]> {
   const taken: T[] = []
@@ -21,7 +21,7 @@ async function put(db: Db, ...keys: string[]): Promise<void> {
   for (const key of keys) await db.put(key, `value of ${key}`)
 }
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const open = testDbs(openDb)
 
   test('transactions come whole, in order, behind a timestamp', async () => {
@@ -190,12 +190,12 @@ describe.each(HOMES)('$home', ({ openDb }) => {
 })
 
 test('changes that are collected are an error', async () => {
-  const home = await openHome(':memory:')
-  const db = new Db(home)
+  const backend = await openBackend(':memory:')
+  const db = new Db(backend)
   await put(db, 'a')
   const { ts } = await db.snapshot()
   await put(db, 'a')
-  await home.database.gc(home.database.store.time.clock())
+  await backend.database.gc(backend.database.store.time.clock())
   expect(isKvError(await failureOf(take(db.changes({ sinceTs: ts - 1 }), 1)), 'ts_below_safe_point')).toBe(true)
   await db.close()
 })

@@ -1,11 +1,11 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
 import type { Lease } from '../../../src/client/leases/lease.js'
-import { HOMES, testDbs } from '../homes.js'
+import { BACKENDS, testDbs } from '../backends.js'
 
 const TTL = { ttlMs: 60_000 }
 
-describe.each(HOMES)('leases $home', ({ openDb }) => {
+describe.each(BACKENDS)('leases $backend', ({ openDb }) => {
   const open = testDbs(openDb)
 
   test('one holder at a time, by ascending fences', async () => {

@@ -1,5 +1,5 @@
 import { KvError } from '../../../src/client/index.js'
-import type { AcquireHome } from '../../../src/client/leases/acquire.js'
+import type { AcquireBackend } from '../../../src/client/leases/acquire.js'
 import { signalOf } from '../../../src/event-loop/lazy-signal.js'
 import type { LeaseRequest, LeaseState } from '../../../src/leases/rules/leases-api.js'
 
@@ -18,7 +18,7 @@ export interface Asked extends LeaseRequest {
 }
 
 /** A server of leases whose answers the test gives, and its clock. */
-export class FakeLeases implements AcquireHome {
+export class FakeLeases implements AcquireBackend {
   /** All, in order. */
   readonly asked: Asked[] = []
   readonly removed: { readonly holder: string; readonly fence: number | undefined }[] = []

@@ -14,11 +14,11 @@ afterEach(() => {
 
 const TTL_MS = 9000
 
-let home: FakeLeases
+let backend: FakeLeases
 let leases: HeldLeases
 beforeEach(() => {
-  home = new FakeLeases()
-  leases = new HeldLeases(home)
+  backend = new FakeLeases()
+  leases = new HeldLeases(backend)
 })
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms)
@@ -26,17 +26,17 @@ const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms)
 async function held(): Promise<Lease> {
   const acquiring = leases.acquire('leader', { ttlMs: TTL_MS, holder: 'a' })
   await pass(0)
-  home.last.grant()
+  backend.last.grant()
   return acquiring
 }
 
 /** How long after now the signal is aborted, in milliseconds. */
 async function abortedAfter(lease: Lease): Promise<number> {
   const { signal } = lease
-  const from = home.now()
+  const from = backend.now()
   let at: number | undefined
   signal.addEventListener('abort', () => {
-    at = home.now()
+    at = backend.now()
   })
   await pass(10 * TTL_MS)
   return (at ?? Number.NaN) - from
@@ -47,11 +47,11 @@ test('it is renewed at a third of the TTL under its fence, for as long as that g
   expect(lease).toMatchObject({ name: 'leader', holder: 'a', fence: 7, ttlMs: TTL_MS })
   for (let i = 1; i <= 20; i++) {
     await pass(TTL_MS / 3 - 1)
-    expect(home.asked).toHaveLength(i)
+    expect(backend.asked).toHaveLength(i)
     await pass(1)
-    expect(home.asked).toHaveLength(i + 1)
-    expect(home.last).toMatchObject({ holder: 'a', ttlMs: TTL_MS, fence: 7 })
-    home.last.grant({ expiresAtMs: i })
+    expect(backend.asked).toHaveLength(i + 1)
+    expect(backend.last).toMatchObject({ holder: 'a', ttlMs: TTL_MS, fence: 7 })
+    backend.last.grant({ expiresAtMs: i })
     await pass(0)
     expect(lease.expiresAt).toEqual(new Date(i))
   }
@@ -61,12 +61,12 @@ test('it is renewed at a third of the TTL under its fence, for as long as that g
 test('under a server that answers nothing the signal is aborted before the TTL is over since the last request that was answered', async () => {
   const lease = await held()
   await pass(TTL_MS / 3)
-  const sentAt = home.now()
+  const sentAt = backend.now()
   await pass(1000)
-  home.last.grant()
+  backend.last.grant()
   await pass(0)
   const after = await abortedAfter(lease)
-  expect(home.now() - 10 * TTL_MS + after).toBeLessThan(sentAt + TTL_MS)
+  expect(backend.now() - 10 * TTL_MS + after).toBeLessThan(sentAt + TTL_MS)
   expect(after).toBeGreaterThan(TTL_MS / 2)
   expect(lease.signal.reason).toMatchObject({ code: 'precondition_failed', fields: { lease: 'leader' } })
   expect(lease.signal.reason.message).toContain('no answer within')
@@ -75,16 +75,16 @@ test('under a server that answers nothing the signal is aborted before the TTL i
 test('one renewal at a time: what is not answered in a third of the TTL is asked again', async () => {
   const lease = await held()
   await pass(TTL_MS / 3)
-  const [, first] = home.asked
+  const [, first] = backend.asked
   await pass(TTL_MS / 3 - 1)
-  expect(home.asked).toHaveLength(2)
+  expect(backend.asked).toHaveLength(2)
   await pass(TTL_MS / 30)
-  expect(home.asked).toHaveLength(3)
+  expect(backend.asked).toHaveLength(3)
   // The answer to a request that was given up changes nothing.
   first?.fail(LOST)
   await pass(0)
   expect(lease.signal.aborted).toBe(false)
-  home.last.grant()
+  backend.last.grant()
   await pass(TTL_MS / 3)
   expect(lease.signal.aborted).toBe(false)
 })
@@ -93,9 +93,9 @@ test('slow answers count from their requests, and renew in time', async () => {
   const lease = await held()
   await pass(TTL_MS / 3)
   for (let i = 2; i < 20; i++) {
-    expect(home.asked).toHaveLength(i)
+    expect(backend.asked).toHaveLength(i)
     await pass(TTL_MS / 3 - 1)
-    home.last.grant()
+    backend.last.grant()
     await pass(1) // The next one is due already.
     expect(lease.signal.aborted).toBe(false)
   }
@@ -109,16 +109,16 @@ test('failures are tried again, with pauses, until the lease is over', async () 
   })
   await pass(TTL_MS / 3)
   for (let i = 0; i < 10_000 && !ended; i++) {
-    if (home.asked.length > 1) home.last.fail(AWAY)
+    if (backend.asked.length > 1) backend.last.fail(AWAY)
     await pass(10)
   }
   expect(ended).toBe(true)
   expect(lease.signal.reason.message).toContain('the server is away')
-  const { length } = home.asked
+  const { length } = backend.asked
   expect(length).toBeGreaterThan(4)
   expect(length).toBeLessThan(20)
   await pass(10 * TTL_MS)
-  expect(home.asked).toHaveLength(length)
+  expect(backend.asked).toHaveLength(length)
 })
 
 test.each([
@@ -127,14 +127,14 @@ test.each([
 ])('an answer that tells of $of aborts the signal at once', async ({ error }) => {
   const lease = await held()
   await pass(TTL_MS / 3)
-  home.last.fail(error)
+  backend.last.fail(error)
   await pass(0)
   expect(lease.signal.aborted).toBe(true)
   expect(lease.signal.reason).toBe(error)
   await lease.release()
-  expect(home.removed).toEqual([])
+  expect(backend.removed).toEqual([])
   await pass(10 * TTL_MS)
-  expect(home.asked).toHaveLength(2)
+  expect(backend.asked).toHaveLength(2)
 })
 
 test('a step of the wall clock changes nothing', async () => {
@@ -143,32 +143,32 @@ test('a step of the wall clock changes nothing', async () => {
     vi.setSystemTime(new Date(at))
     await pass(TTL_MS / 3)
     expect(lease.signal.aborted).toBe(false)
-    home.last.grant()
+    backend.last.grant()
     await pass(0)
   }
-  expect(home.asked).toHaveLength(3)
+  expect(backend.asked).toHaveLength(3)
 })
 
 test('after a stop of the process whoever looks at the signal first finds it aborted', async () => {
   const lease = await held()
-  home.jumpedMs = TTL_MS * 0.9 - 1
+  backend.jumpedMs = TTL_MS * 0.9 - 1
   expect(lease.signal.aborted).toBe(false)
-  home.jumpedMs++
+  backend.jumpedMs++
   expect(lease.signal.aborted).toBe(true)
 })
 
 test('an answer that was read after a stop of the process does not revive the lease', async () => {
   const lease = await held()
   await pass(TTL_MS / 3)
-  home.jumpedMs = TTL_MS
-  home.last.grant()
+  backend.jumpedMs = TTL_MS
+  backend.last.grant()
   await pass(0)
   expect(lease.signal.aborted).toBe(true)
 })
 
 test('timers that are early, and those of a process that was stopped, end the lease when it is over', async () => {
   const early = await held()
-  home.jumpedMs = -0.5
+  backend.jumpedMs = -0.5
   let reason: unknown
   early.signal.addEventListener('abort', () => {
     reason = early.signal.reason
@@ -182,11 +182,11 @@ test('timers that are early, and those of a process that was stopped, end the le
   stopped.signal.addEventListener('abort', () => {
     reason = stopped.signal.reason
   })
-  const { length } = home.asked
-  home.jumpedMs += TTL_MS
+  const { length } = backend.asked
+  backend.jumpedMs += TTL_MS
   await pass(TTL_MS / 3) // The timer of the renewal is the first to run.
   expect(reason).toBe(stopped.signal.reason)
-  expect(home.asked).toHaveLength(length)
+  expect(backend.asked).toHaveLength(length)
 })
 
 test('a release aborts the signal, ends the renewals, and is one request', async () => {
@@ -195,19 +195,19 @@ test('a release aborts the signal, ends the renewals, and is one request', async
   await Promise.all([lease.release(), lease.release()])
   await lease.release()
   expect(lease.signal.reason.message).toBe('the lease leader was released')
-  expect(home.removed).toEqual([{ holder: 'a', fence: 7 }])
+  expect(backend.removed).toEqual([{ holder: 'a', fence: 7 }])
   await pass(10 * TTL_MS)
-  expect(home.asked).toHaveLength(2)
+  expect(backend.asked).toHaveLength(2)
 })
 
 test('a release that fails can be tried again, and one that another holder is told of has succeeded', async () => {
   const lease = await held()
-  home.onRemove = () => Promise.reject(AWAY)
+  backend.onRemove = () => Promise.reject(AWAY)
   await expect(lease.release()).rejects.toBe(AWAY)
-  home.onRemove = () => Promise.reject(LOST)
+  backend.onRemove = () => Promise.reject(LOST)
   await lease.release()
   await lease.release()
-  expect(home.removed).toHaveLength(2)
+  expect(backend.removed).toHaveLength(2)
 })
 
 test('a refused transaction ends the lease that it was held to, and no other one', async () => {
@@ -226,7 +226,7 @@ test('a refused transaction ends the lease that it was held to, and no other one
 
 test('the end of the database releases what is held, and waits a second for a server that does not answer', async () => {
   const lease = await held()
-  home.onRemove = untilAborted
+  backend.onRemove = untilAborted
   let isClosed = false
   const closing = leases.close(new TypeError('closed')).then(() => {
     isClosed = true

@@ -6,7 +6,7 @@ import { verdictOf } from '../../../src/client/observers/verdict.js'
 import type { ErrorFields } from '../../../src/errors/registry.js'
 import { failureOf } from '../../coordinator/support.js'
 import { utf8 } from '../../store/support.js'
-import { AWAY, notification, observe } from './fake-home.js'
+import { AWAY, notification, observe } from './fake-backend.js'
 
 /** The loop of `db.observe` against answers that the test gives, by a clock that the test moves. */
 
@@ -43,81 +43,81 @@ describe('claims', () => {
   test('takes as many as there are free slots, in one call', async () => {
     const runs = [held(), held(), held()]
     let next = 0
-    const { home, observation, ended } = observe({ concurrency: 3, run: () => runs[next++]?.done })
+    const { backend, observation, ended } = observe({ concurrency: 3, run: () => runs[next++]?.done })
     await turns()
-    expect(home.claims[0]).toMatchObject({ worker: 'me', limit: 3, waitMs: 20_000, leaseMs: 30_000, values: true })
-    home.give(notification('a', 10), notification('b', 11))
+    expect(backend.claims[0]).toMatchObject({ worker: 'me', limit: 3, waitMs: 20_000, leaseMs: 30_000, values: true })
+    backend.give(notification('a', 10), notification('b', 11))
     await turns()
-    expect(home.claims[1]).toMatchObject({ limit: 1 })
-    home.give(notification('c', 20))
+    expect(backend.claims[1]).toMatchObject({ limit: 1 })
+    backend.give(notification('c', 20))
     await turns()
-    expect(home.claims).toHaveLength(2) // No slot is free.
+    expect(backend.claims).toHaveLength(2) // No slot is free.
     runs[0]?.end()
     runs[1]?.end()
     await turns()
-    expect(home.claims.slice(2).map(({ limit }) => limit)).toEqual([2])
+    expect(backend.claims.slice(2).map(({ limit }) => limit)).toEqual([2])
     runs[2]?.end()
     observation.stop()
-    home.give()
+    backend.give()
     await ended
   })
 
   test('with a batch, a slot takes a batch; no claim is for more than 1000', async () => {
-    const { home, observation, runs, ended } = observe({ concurrency: 64, batch: 100 })
+    const { backend, observation, runs, ended } = observe({ concurrency: 64, batch: 100 })
     await turns()
-    expect(home.claims[0]).toMatchObject({ limit: 1000 })
-    home.give(...Array.from({ length: 250 }, (_, i) => notification(`k${i}`, 10 + i)))
+    expect(backend.claims[0]).toMatchObject({ limit: 1000 })
+    backend.give(...Array.from({ length: 250 }, (_, i) => notification(`k${i}`, 10 + i)))
     await turns()
     expect(runs.map(({ length }) => length)).toEqual([100, 100, 50])
-    expect(home.prewrites.map(({ startTs }) => startTs)).toEqual([109, 209, 259]) // The last fence of each.
+    expect(backend.prewrites.map(({ startTs }) => startTs)).toEqual([109, 209, 259]) // The last fence of each.
     observation.stop()
-    home.give()
+    backend.give()
     await ended
   })
 
   test('does not spin while the server is away, nor while it answers nothing at once', async () => {
     for (const answer of ['away', 'nothing']) {
-      const { home, observation, errors, ended } = observe()
+      const { backend, observation, errors, ended } = observe()
       for (let ms = 0; ms < 60_000; ms += 50) {
         await vi.advanceTimersByTimeAsync(50)
-        for (const waiting of home.waiting.splice(0)) {
+        for (const waiting of backend.waiting.splice(0)) {
           if (answer === 'away') waiting.fail(AWAY)
           else waiting.answer([])
         }
       }
-      expect(home.claims.length).toBeGreaterThan(10)
-      expect(home.claims.length).toBeLessThan(40)
+      expect(backend.claims.length).toBeGreaterThan(10)
+      expect(backend.claims.length).toBeLessThan(40)
       await turns() // The last claim may have failed just now, or still wait.
-      expect(errors.length).toBe(answer === 'away' ? home.claims.length - home.waiting.length : 0)
+      expect(errors.length).toBe(answer === 'away' ? backend.claims.length - backend.waiting.length : 0)
       observation.stop()
       await turns()
-      for (const waiting of home.waiting.splice(0)) waiting.answer([])
+      for (const waiting of backend.waiting.splice(0)) waiting.answer([])
       await ended
     }
   })
 
   test('a wait that ends with nothing is begun again at once', async () => {
-    const { home, observation, ended } = observe()
+    const { backend, observation, ended } = observe()
     await turns()
     await vi.advanceTimersByTimeAsync(20_000)
-    home.give()
+    backend.give()
     await turns()
-    expect(home.claims).toHaveLength(2)
+    expect(backend.claims).toHaveLength(2)
     observation.stop()
-    home.give()
+    backend.give()
     await ended
   })
 
   test('claims that come after the stop are given back', async () => {
-    const { home, observation, runs, ended } = observe()
+    const { backend, observation, runs, ended } = observe()
     await turns()
-    expect(home.waiting[0]?.request.signal).toMatchObject({ aborted: false })
+    expect(backend.waiting[0]?.request.signal).toMatchObject({ aborted: false })
     observation.stop()
-    expect(home.waiting[0]?.request.signal).toMatchObject({ aborted: true })
-    home.give(notification('a', 10), notification('b', 11))
+    expect(backend.waiting[0]?.request.signal).toMatchObject({ aborted: true })
+    backend.give(notification('a', 10), notification('b', 11))
     await ended
     expect(runs).toEqual([])
-    expect(home.released).toEqual([
+    expect(backend.released).toEqual([
       { key: utf8('a'), fence: 10 },
       { key: utf8('b'), fence: 11 },
     ])
@@ -125,16 +125,16 @@ describe('claims', () => {
 
   test('a refusal that is for good ends it, after what runs', async () => {
     const running = held()
-    const { home, ended } = observe({ run: () => running.done })
+    const { backend, ended } = observe({ run: () => running.done })
     await turns()
-    home.give(notification('a', 10))
+    backend.give(notification('a', 10))
     await turns()
     const refusal = new KvError('not_found', 'no such observer', {})
-    home.waiting.shift()?.fail(refusal)
+    backend.waiting.shift()?.fail(refusal)
     await turns()
     running.end()
     expect(await failureOf(ended)).toBe(refusal)
-    expect(home.prewrites).toHaveLength(1)
+    expect(backend.prewrites).toHaveLength(1)
   })
 })
 
@@ -142,14 +142,14 @@ describe('a run', () => {
   async function runOf(plan: Parameters<typeof observe>[0] = {}, ...given: ReturnType<typeof notification>[]) {
     const observed = observe(plan)
     await turns()
-    observed.home.give(...(given.length > 0 ? given : [notification('a', 10)]))
+    observed.backend.give(...(given.length > 0 ? given : [notification('a', 10)]))
     return observed
   }
 
-  async function endOf({ home, observation, ended }: ReturnType<typeof observe>): Promise<void> {
+  async function endOf({ backend, observation, ended }: ReturnType<typeof observe>): Promise<void> {
     await turns()
     observation.stop()
-    for (const waiting of home.waiting.splice(0)) waiting.answer([])
+    for (const waiting of backend.waiting.splice(0)) waiting.answer([])
     await ended
   }
 
@@ -161,7 +161,7 @@ describe('a run', () => {
     }
     const observed = await runOf({ run })
     await endOf(observed)
-    const { prewrites, calls } = observed.home
+    const { prewrites, calls } = observed.backend
     expect(seen).toEqual([{ key: 'a', value: 'v', commitTs: 9, kind: 'put', attempt: 1 }, 'v'])
     expect(calls).toEqual([])
     expect(prewrites).toHaveLength(1)
@@ -177,23 +177,23 @@ describe('a run', () => {
     const observed = await runOf({ run: (_, [change]) => values.push(change?.value) }, locked)
     await endOf(observed)
     expect(values).toEqual(['later'])
-    expect(observed.home.calls).toEqual(['batchGet'])
-    expect(observed.home.prewrites[0]).toMatchObject({ startTs: 10 })
+    expect(observed.backend.calls).toEqual(['batchGet'])
+    expect(observed.backend.prewrites[0]).toMatchObject({ startTs: 10 })
   })
 
   test('after a lost race begins at a new timestamp, and acknowledges the same claim', async () => {
     const values: unknown[] = []
     const observed = await runOf({ run: (_, [change]) => values.push(change?.value) })
-    observed.home.onPrewrite = async ({ startTs }) => {
+    observed.backend.onPrewrite = async ({ startTs }) => {
       if (startTs === 10) throw conflict()
       return { onePcCommitTs: startTs + 1 }
     }
     await vi.advanceTimersByTimeAsync(100)
     await endOf(observed)
     expect(values).toEqual(['v', 'later'])
-    expect(observed.home.prewrites.map(({ startTs }) => startTs)).toEqual([10, 1000])
-    for (const { riders } of observed.home.prewrites) expect(riders?.acks).toMatchObject([{ fence: 10 }])
-    expect(observed.home.released).toEqual([])
+    expect(observed.backend.prewrites.map(({ startTs }) => startTs)).toEqual([10, 1000])
+    for (const { riders } of observed.backend.prewrites) expect(riders?.acks).toMatchObject([{ fence: 10 }])
+    expect(observed.backend.released).toEqual([])
     expect(observed.errors).toEqual([])
   })
 
@@ -203,21 +203,21 @@ describe('a run', () => {
     { name: 'acknowledged, and changed since', error: runSince, released: [{ key: utf8('a'), fence: 10 }] },
   ])('that is refused as $name is not run again', async ({ error, released }) => {
     const observed = await runOf()
-    observed.home.onPrewrite = () => Promise.reject(error)
+    observed.backend.onPrewrite = () => Promise.reject(error)
     await vi.advanceTimersByTimeAsync(1000)
     await endOf(observed)
     expect(observed.runs).toHaveLength(1)
-    expect(observed.home.released).toEqual(released)
+    expect(observed.backend.released).toEqual(released)
     expect(observed.errors).toEqual([])
   })
 
   test('whose races are all lost is given back, and is no failed attempt', async () => {
     const observed = await runOf({ retries: 2 })
-    observed.home.onPrewrite = () => Promise.reject(conflict())
+    observed.backend.onPrewrite = () => Promise.reject(conflict())
     await vi.advanceTimersByTimeAsync(1000)
     await endOf(observed)
     expect(observed.runs).toHaveLength(3)
-    expect(observed.home.released).toEqual([{ key: utf8('a'), fence: 10 }])
+    expect(observed.backend.released).toEqual([{ key: utf8('a'), fence: 10 }])
     expect(observed.errors).toHaveLength(1)
   })
 
@@ -233,12 +233,12 @@ describe('a run', () => {
     await vi.advanceTimersByTimeAsync(60_000)
     expect(observed.runs.length).toBeGreaterThan(10)
     expect(observed.runs.length).toBeLessThan(40)
-    expect(observed.home.extended).toEqual(Array(6).fill(['a']))
+    expect(observed.backend.extended).toEqual(Array(6).fill(['a']))
     isAway = false
     await vi.advanceTimersByTimeAsync(5000)
     await endOf(observed)
-    expect(observed.home.prewrites).toHaveLength(1)
-    expect(observed.home.released).toEqual([])
+    expect(observed.backend.prewrites).toHaveLength(1)
+    expect(observed.backend.released).toEqual([])
   })
 
   test('that waits is given up by a stop, without an attempt; Node does not warn of many that wait', async () => {
@@ -254,40 +254,40 @@ describe('a run', () => {
     await endOf(observed)
     await new Promise((resolve) => setImmediate(resolve))
     process.off('warning', onWarning)
-    expect(observed.home.released).toEqual(keys.map((key, i) => ({ key: utf8(key), fence: 10 + i })))
+    expect(observed.backend.released).toEqual(keys.map((key, i) => ({ key: utf8(key), fence: 10 + i })))
     expect(warnings).toEqual([])
   })
 
   test('whose claim is lost ends as it ends, and is not run again', async () => {
     const running = held()
     const observed = await runOf({ run: () => running.done }, notification('a', 10), notification('b', 11))
-    observed.home.onExtend = async () => [{ key: utf8('a'), fence: 10 }]
-    observed.home.onPrewrite = async ({ riders, startTs }) => {
+    observed.backend.onExtend = async () => [{ key: utf8('a'), fence: 10 }]
+    observed.backend.onPrewrite = async ({ riders, startTs }) => {
       if (startTs === 10 || startTs === 11) throw conflict()
       return { onePcCommitTs: riders?.acks?.[0]?.fence ?? 0 }
     }
     await vi.advanceTimersByTimeAsync(10_000)
-    expect(observed.home.extended).toEqual([['a', 'b']])
+    expect(observed.backend.extended).toEqual([['a', 'b']])
     running.end()
     await vi.advanceTimersByTimeAsync(100)
     await endOf(observed)
-    const acked = observed.home.prewrites.map(({ riders }) => riders?.acks?.[0]?.fence)
+    const acked = observed.backend.prewrites.map(({ riders }) => riders?.acks?.[0]?.fence)
     expect(acked.toSorted()).toEqual([10, 11, 11])
-    expect(observed.home.released).toEqual([])
+    expect(observed.backend.released).toEqual([])
   })
 
   test('extensions go on after one has failed', async () => {
     const running = held()
     const observed = await runOf({ run: () => running.done })
-    observed.home.onExtend = () => Promise.reject(AWAY)
+    observed.backend.onExtend = () => Promise.reject(AWAY)
     await vi.advanceTimersByTimeAsync(30_000)
-    expect(observed.home.extended).toHaveLength(3)
+    expect(observed.backend.extended).toHaveLength(3)
     expect(observed.errors).toEqual([AWAY, AWAY, AWAY])
     running.end()
     await endOf(observed)
-    expect(observed.home.prewrites).toHaveLength(1)
+    expect(observed.backend.prewrites).toHaveLength(1)
     await vi.advanceTimersByTimeAsync(60_000)
-    expect(observed.home.extended).toHaveLength(3)
+    expect(observed.backend.extended).toHaveLength(3)
   })
 
   test('of a key that is handed out again by a new server replaces the one before', async () => {
@@ -295,18 +295,18 @@ describe('a run', () => {
     let next = 0
     const observed = await runOf({ run: () => runs[next++]?.done })
     await turns()
-    observed.home.give(notification('a', 20))
-    observed.home.onPrewrite = async ({ startTs }) => {
+    observed.backend.give(notification('a', 20))
+    observed.backend.onPrewrite = async ({ startTs }) => {
       if (startTs === 10) throw conflict() // To be run again, if it were not for the second claim.
       return { onePcCommitTs: startTs + 1 }
     }
     await turns()
     runs[0]?.end()
     await vi.advanceTimersByTimeAsync(10_000)
-    expect(observed.home.extended).toEqual([['a']])
+    expect(observed.backend.extended).toEqual([['a']])
     runs[1]?.end()
     await endOf(observed)
-    expect(observed.home.prewrites.map(({ startTs }) => startTs)).toEqual([10, 20])
+    expect(observed.backend.prewrites.map(({ startTs }) => startTs)).toEqual([10, 20])
   })
 
   test('of a batch is undone by a failure; the others are run one by one, and left by a stop', async () => {
@@ -323,8 +323,8 @@ describe('a run', () => {
     alone.end()
     await endOf(observed)
     expect(observed.runs).toHaveLength(4)
-    expect(observed.home.prewrites.map(({ riders }) => riders?.acks?.length)).toEqual([1, 1])
-    expect(observed.home.released).toEqual([
+    expect(observed.backend.prewrites.map(({ riders }) => riders?.acks?.length)).toEqual([1, 1])
+    expect(observed.backend.released).toEqual([
       { key: utf8('b'), fence: 11, error: 'b is bad' },
       { key: utf8('d'), fence: 13 },
     ])
@@ -344,7 +344,7 @@ describe('a run', () => {
     }
     const observed = await runOf({ run })
     await endOf(observed)
-    expect(observed.home.released).toEqual([{ key: utf8('a'), fence: 10, error }])
+    expect(observed.backend.released).toEqual([{ key: utf8('a'), fence: 10, error }])
     expect(observed.errors).toEqual([thrown])
   })
 
@@ -355,8 +355,8 @@ describe('a run', () => {
       },
     })
     await endOf(observed)
-    expect(observed.home.released).toMatchObject([{ error: expect.stringContaining('await') }])
-    expect(observed.home.prewrites).toEqual([])
+    expect(observed.backend.released).toMatchObject([{ error: expect.stringContaining('await') }])
+    expect(observed.backend.prewrites).toEqual([])
   })
 })
 

@@ -1,7 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import { type Change, type Db, isKvError, type ObserveOptions, type Txn } from '../../../src/client/index.js'
 import { collect, failureOf } from '../../coordinator/support.js'
-import { HOMES, testDbs } from '../homes.js'
+import { BACKENDS, testDbs } from '../backends.js'
 
 const DOCS = { prefix: 'doc/' }
 /** Changes of each key, while workers run. */
@@ -58,7 +58,7 @@ function observing(
   }
 }
 
-describe.each(HOMES)('$home', ({ openDb }) => {
+describe.each(BACKENDS)('$backend', ({ openDb }) => {
   const start = testDbs(openDb)
 
   test.each([

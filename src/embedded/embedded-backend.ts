@@ -1,5 +1,5 @@
 import type { ChangesApi } from '../changes/rules/changes-api.js'
-import type { DbHome } from '../client/db-home.js'
+import type { DbBackend } from '../client/db-backend.js'
 import type { Database } from '../database/database.js'
 import { KvError } from '../errors/kv-error.js'
 import { tellTimeLeft } from '../errors/lock-detail.js'
@@ -11,7 +11,7 @@ import { EmbeddedAutocommit } from './embedded-autocommit.js'
 import { EmbeddedCoordinator } from './embedded-coordinator.js'
 import { LimitedApi, type PairLimits } from './limited-api.js'
 
-export class EmbeddedHome implements DbHome {
+export class EmbeddedBackend implements DbBackend {
   readonly name = 'this database'
   readonly autocommit: EmbeddedAutocommit
   readonly coordinator: EmbeddedCoordinator

@@ -12,7 +12,7 @@ import type { Autocommit } from './autocommit.js'
 export type During = <T>(call: () => Promise<T>) => Promise<T>
 
 /** The implementation behind a `Db`: a connection to a server, or a database in this process. */
-export interface DbHome {
+export interface DbBackend {
   /** Used in error messages, for example 'this connection'. */
   readonly name: string
   readonly autocommit: Autocommit

@@ -24,7 +24,7 @@ interface Waiting {
 }
 
 /** A database whose answers the test gives. Everything that is asked of it is written down. */
-class FakeHome {
+class FakeBackend {
   readonly claims: ClaimRequest[] = []
   readonly extended: string[][] = []
   readonly released: Release[] = []
@@ -91,7 +91,7 @@ class FakeHome {
 }
 
 export interface Observed {
-  readonly home: FakeHome
+  readonly backend: FakeBackend
   readonly observation: Observation<'text'>
   readonly ended: Promise<void>
   readonly errors: unknown[]
@@ -99,11 +99,11 @@ export interface Observed {
   readonly runs: string[][]
 }
 
-export function observe(plan: Partial<ObservationPlan<'text'>> = {}, home = new FakeHome()): Observed {
+export function observe(plan: Partial<ObservationPlan<'text'>> = {}, backend = new FakeBackend()): Observed {
   const errors: unknown[] = []
   const runs: string[][] = []
   const { run = () => {}, ...rest } = plan
-  const observation = new Observation<'text'>(home, {
+  const observation = new Observation<'text'>(backend, {
     ...{ name: 'words', worker: 'me', concurrency: 2, batch: 1, leaseMs: 30_000, retries: 10, as: 'text' },
     transaction: { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 },
     onError: (error) => errors.push(error),
@@ -115,5 +115,5 @@ export function observe(plan: Partial<ObservationPlan<'text'>> = {}, home = new 
   })
   const ended = observation.run()
   ended.catch(() => {})
-  return { home, observation, ended, errors, runs }
+  return { backend, observation, ended, errors, runs }
 }

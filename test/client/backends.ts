@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach } from 'vitest'
 import { Db } from '../../src/client/db.js'
-import { openHome } from '../../src/embedded/open.js'
+import { openBackend } from '../../src/embedded/open.js'
 import type { LockInfo } from '../../src/errors/lock-info.js'
 import type { Store } from '../../src/store/store.js'
 import { connectTo } from '../coordinator/support.js'
@@ -66,15 +66,15 @@ async function openedIn(
   { lockWaitMs, ...limits }: TestDbOptions,
   cleanUp: () => Promise<void>,
 ): Promise<Opened> {
-  const home = await openHome(directory, { durability: 'async', ...limits })
-  const { store } = home.database
-  const db = new Db(home, lockWaitMs)
+  const backend = await openBackend(directory, { durability: 'async', ...limits })
+  const { store } = backend.database
+  const db = new Db(backend, lockWaitMs)
   return {
     db,
     store,
-    another: async () => new Db(home),
+    another: async () => new Db(backend),
     async locksLeft() {
-      await home.coordinator.idle()
+      await backend.coordinator.idle()
       return (await store.scanLock(ALL)).locks
     },
     async end() {
@@ -85,14 +85,14 @@ async function openedIn(
 }
 
 /** Where a `Db` may have its data: it is the same one. */
-export const HOMES = [
-  { home: 'over HTTP', openDb: overHttp },
-  { home: 'embedded', openDb: embedded },
-  { home: 'in memory', openDb: (options: TestDbOptions) => openedIn(':memory:', options, async () => {}) },
+export const BACKENDS = [
+  { backend: 'over HTTP', openDb: overHttp },
+  { backend: 'embedded', openDb: embedded },
+  { backend: 'in memory', openDb: (options: TestDbOptions) => openedIn(':memory:', options, async () => {}) },
 ] as const
 
 /** Databases that go away after each test. */
-export function testDbs(openDb: (typeof HOMES)[number]['openDb']): (options?: TestDbOptions) => Promise<TestDb> {
+export function testDbs(openDb: (typeof BACKENDS)[number]['openDb']): (options?: TestDbOptions) => Promise<TestDb> {
   const opened: Opened[] = []
   afterEach(async () => {
     for (const one of opened.splice(0)) await one.end()
