@@ -1,4 +1,4 @@
-import { Slices } from '../event-loop/slices.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import { OrderedKeys } from './ordered-keys.js'
 
 export interface PageRequest {
@@ -41,7 +41,7 @@ export class SortedMap<V> extends Map<string, V> {
    */
   async page({ prefix = '', after, limit }: PageRequest, isShown?: (value: V) => boolean): Promise<Page<V>> {
     const items: V[] = []
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     let next: string | undefined
     let from = lowestAfter(after, prefix)
     for (;;) {
@@ -54,7 +54,7 @@ export class SortedMap<V> extends Map<string, V> {
         next = name
       }
       from = lowestAfter(name)
-      await slices.next()
+      await slicer.next()
     }
   }
 }

@@ -3,7 +3,7 @@ import { afterKey, type KeyRange, mergedRanges } from '../bytes/key-range.js'
 import { keyText } from '../bytes/key-text.js'
 import { type LazySignal, signalOf } from '../event-loop/lazy-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
-import { Slices } from '../event-loop/slices.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import { SCAN_PAGE, STREAM_PAGE_BYTES } from '../limits.js'
 import type { Pair } from '../percolator/api.js'
 import type { Change } from '../percolator/change.js'
@@ -200,7 +200,7 @@ export class ChangeStream implements Follower, FeedUser {
     const { ranges } = this.#order
     const filter = new ChangeFilter(ranges)
     const name = textOf(ranges)
-    const slices = new Slices(1)
+    const slicer = new TimeSlicer(1)
     while (!this.#isOver && this.#failure === undefined) {
       const busy = feed.betweenGroups()
       if (busy !== undefined) {
@@ -218,7 +218,7 @@ export class ChangeStream implements Follower, FeedUser {
         if (this.#position < start) throw belowSafePoint(this.#position, start)
         yield* this.#fromLog(feed.resolved)
       }
-      const pause = slices.next()
+      const pause = slicer.next()
       if (pause !== undefined) await pause
     }
   }

@@ -2,7 +2,7 @@ import type { KeyRange } from '../bytes/key-range.js'
 import type { Page, PageRequest } from '../bytes/sorted-map.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
-import { rest } from '../event-loop/rest.js'
+import { throttle } from '../event-loop/throttle.js'
 import { HOLD_MS_MIN, type Limits } from '../limits.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
@@ -275,7 +275,7 @@ export class Consumers implements ConsumersApi {
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
     const resolvedTs = this.#log.resolve()
     const signal = AbortSignal.any([this.#end.signal, AbortSignal.timeout(LOOK_MS_MAX)])
-    const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
+    const pace: Pace = { pause: (workedMs) => throttle(workedMs, signal), signal }
     const gaps = [...this.#gaps.values()].map(({ gap }) => gap)
     // After a collection that overruled the holders, some positions may be lost.
     await widen(gaps, this.#log, resolvedTs, pace).catch((error) => this.#report(error))

@@ -1,7 +1,7 @@
 import { ByteSlabs } from '../bytes/byte-slabs.js'
 import { keyText } from '../bytes/key-text.js'
 import { isKvError } from '../errors/kv-error.js'
-import { Slices } from '../event-loop/slices.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import type { Limits } from '../limits.js'
 import { type Change, isSameTxn, type LoggedChange } from '../percolator/change.js'
 import { RangeIndex } from '../percolator/range-index.js'
@@ -254,7 +254,7 @@ export class Feed {
   /** @returns false when the log must be read. */
   async #fromPending(upTo: Timestamp, epoch: number): Promise<boolean> {
     if (!(await this.#addExpiries(upTo, epoch))) return false
-    for (const slices = new Slices(1); ; await slices.next()) {
+    for (const slicer = new TimeSlicer(1); ; await slicer.next()) {
       if (epoch !== this.#epoch) return true
       if (this.#resolved < this.#uncovered) return false
       const taken = this.#pending.take(upTo, CHANGES_AT_A_TIME, GROUP_MAX)
@@ -305,8 +305,8 @@ export class Feed {
       await this.#endUpTo(page.upTo)
     }
     this.#logReadMs = performance.now()
-    const slices = new Slices(1)
-    while (epoch === this.#epoch && this.#pending.drop(upTo, CHANGES_AT_A_TIME)) await slices.next()
+    const slicer = new TimeSlicer(1)
+    while (epoch === this.#epoch && this.#pending.drop(upTo, CHANGES_AT_A_TIME)) await slicer.next()
     if (epoch === this.#epoch) this.#setResolved(upTo)
   }
 
@@ -353,9 +353,9 @@ export class Feed {
     if (group.bytes <= this.#groupBytesMax && group.changes.length <= GROUP_MAX) return
     this.#isMatching = true
     group.large = new Set()
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     for (const each of group.changes) {
-      const pause = slices.next()
+      const pause = slicer.next()
       if (pause !== undefined) await pause
       this.#matchLarge(each, group.large)
     }
@@ -399,13 +399,13 @@ export class Feed {
 
   async #handOn(changes: readonly Change[]): Promise<void> {
     this.#isMatching = true
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     const matched: { readonly txn: SettledTxn; readonly channels: Map<Channel, SettledTxn> }[] = []
     for (const of of txnsOf(changes)) {
       const txn = new SettledTxn(of)
       const touched: Channel[] = []
       for (const change of of) {
-        const pause = slices.next()
+        const pause = slicer.next()
         if (pause !== undefined) await pause
         for (const channel of this.#channelsOf(change)) if (channel.match(txn, change)) touched.push(channel)
       }

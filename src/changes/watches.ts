@@ -5,7 +5,7 @@ import type { Awaitable } from '../event-loop/after.js'
 import { signalOf } from '../event-loop/lazy-signal.js'
 import { onAbort } from '../event-loop/on-abort.js'
 import { sleep } from '../event-loop/sleep.js'
-import { Slices } from '../event-loop/slices.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import type { GetAnswer, GetRequest } from '../percolator/api.js'
 import type { LoggedChange, RangeChange } from '../percolator/change.js'
 import { expiryTs } from '../percolator/write.js'
@@ -281,24 +281,24 @@ export class Watches {
   }
 
   async #readDue(): Promise<void> {
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     for (const [watched, due] of this.#due) {
       if (this.#reads >= READS_MAX) break // The end of a read continues here.
       this.#due.delete(watched)
       for (const watcher of due) watcher.beginRead()
       const answer = this.#get({ key: watched.key })
       if (answer instanceof Promise) void this.#read(watched, due, answer)
-      else await this.#show(watched, due, answer, slices)
+      else await this.#show(watched, due, answer, slicer)
     }
     this.#isReading = false
   }
 
-  async #show(watched: WatchedKey, due: ReadonlySet<Watcher>, answer: GetAnswer, slices: Slices): Promise<void> {
+  async #show(watched: WatchedKey, due: ReadonlySet<Watcher>, answer: GetAnswer, slicer: TimeSlicer): Promise<void> {
     if (answer.found && answer.expireTs !== undefined && watched.watchers.size > 0) {
       this.#expiring.set(watched, expiryTs({ ...answer, expireTs: answer.expireTs }))
       this.#awaitExpiry()
     } else this.#expiring.delete(watched)
-    await showAll(due, stateOf(answer, watched.removedTs), slices)
+    await showAll(due, stateOf(answer, watched.removedTs), slicer)
   }
 
   /** The clock may be set meanwhile, so the timer is never long. */
@@ -322,7 +322,7 @@ export class Watches {
   async #read(watched: WatchedKey, due: ReadonlySet<Watcher>, reading: Promise<GetAnswer>): Promise<void> {
     this.#reads++
     try {
-      await this.#show(watched, due, await reading, new Slices())
+      await this.#show(watched, due, await reading, new TimeSlicer())
     } catch (error) {
       if (isKvError(error, 'key_locked')) this.#wait(watched, due)
       else for (const watcher of due) watcher.end(error)
@@ -356,10 +356,10 @@ export class Watches {
   }
 }
 
-async function showAll(due: ReadonlySet<Watcher>, state: KeyState, slices: Slices): Promise<void> {
+async function showAll(due: ReadonlySet<Watcher>, state: KeyState, slicer: TimeSlicer): Promise<void> {
   for (const watcher of due) {
     watcher.show(state)
-    const pause = slices.next()
+    const pause = slicer.next()
     if (pause !== undefined) await pause
   }
 }

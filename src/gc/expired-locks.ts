@@ -4,8 +4,8 @@ import { txnText } from '../coordinator/found-locks.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
-import { rest } from '../event-loop/rest.js'
-import { laterTurn } from '../event-loop/slices.js'
+import { throttle } from '../event-loop/throttle.js'
+import { laterTurn } from '../event-loop/time-slicer.js'
 import { isExpired, type Lock } from '../percolator/lock.js'
 import type { StandingLocks, Store } from '../store/store.js'
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
@@ -100,7 +100,7 @@ export class ExpiredLocks {
         steps.add(step)
         start = locks.at(-1)?.key
         if (locks.length < LOCKS_AT_A_TIME) break
-        await rest(performance.now() - beganMs, this.#end.signal)
+        await throttle(performance.now() - beganMs, this.#end.signal)
         if (steps.size === STEPS_AT_A_TIME) await Promise.race(steps)
       }
     } finally {

@@ -1,6 +1,6 @@
 import type { Registry } from '../cluster/registry.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
-import { rest } from '../event-loop/rest.js'
+import { throttle } from '../event-loop/throttle.js'
 import { GC_LIFE_TIME_MS_DEFAULT, TXN_HOLDS_MS_MAX } from '../limits.js'
 import type { Pace } from '../store/pace.js'
 import type { Store } from '../store/store.js'
@@ -170,6 +170,6 @@ export class GcWorker {
 
   #paceUntil(end: AbortSignal): Pace {
     const signal = AbortSignal.any([this.#abort.signal, end])
-    return { pause: (workedMs) => rest(workedMs, signal), signal }
+    return { pause: (workedMs) => throttle(workedMs, signal), signal }
   }
 }

@@ -1,6 +1,6 @@
 import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import type { Awaitable } from '../event-loop/after.js'
-import { Slices } from '../event-loop/slices.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import type { Limits } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { SystemWrite } from '../store/system-records.js'
@@ -146,14 +146,14 @@ export class TermsInMemory implements LeaseTerms {
   }
 
   async over(): Promise<OverLeases> {
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     const nowMs = this.#store.time.elapsedMs()
     const over: [string, SeenLease][] = []
     let soonestMs = Number.POSITIVE_INFINITY
     for (const slot of this.#slots.values()) {
       if (nowMs < slot.endsAtMs) soonestMs = Math.min(soonestMs, slot.endsAtMs)
       else if (slot.writing === undefined) over.push([slot.name, this.#seen(slot)])
-      const paused = slices.next()
+      const paused = slicer.next()
       if (paused !== undefined) await paused
     }
     this.#againMs = over.length === 0 ? LOOK_MS_MIN : Math.min(LOOK_MS_MAX, 2 * this.#againMs)

@@ -1,8 +1,8 @@
 import { afterKey } from '../bytes/key-range.js'
 import type { LockResolver } from '../coordinator/lock-resolver.js'
 import { SnapshotReader } from '../coordinator/snapshot-reader.js'
-import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
+import { throttle } from '../event-loop/throttle.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../limits.js'
 import type { Store } from '../store/store.js'
 import type { SystemName } from '../store/system-records.js'
@@ -98,7 +98,7 @@ export class Backfill {
       const begin = performance.now()
       mayRun = this.#mayRun
       const isDone = await this.#step(mayRun).catch((error) => report(error))
-      if (isDone === true) await rest(performance.now() - begin, signal)
+      if (isDone === true) await throttle(performance.now() - begin, signal)
       else await sleep(RETRY_MS, signal).catch(() => {})
     }
   }

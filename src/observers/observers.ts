@@ -6,9 +6,9 @@ import type { Rides } from '../coordinator/ride.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
-import { rest } from '../event-loop/rest.js'
 import { sleep } from '../event-loop/sleep.js'
-import { Slices } from '../event-loop/slices.js'
+import { throttle } from '../event-loop/throttle.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import type { Limits } from '../limits.js'
 import { TIMER_MS_MAX } from '../limits.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
@@ -155,7 +155,7 @@ export class Observers implements ObserversApi {
   /** Tries again while the store is not available. Never rejects. */
   async #sweepAll(): Promise<void> {
     const { signal } = this.#end
-    const pace: Pace = { pause: (workedMs) => rest(workedMs, signal), signal }
+    const pace: Pace = { pause: (workedMs) => throttle(workedMs, signal), signal }
     while (this.#isUnswept && !signal.aborted) {
       this.#isUnswept = false
       try {
@@ -271,9 +271,9 @@ export class Observers implements ObserversApi {
     const isShown = ({ stored }: ActiveObserver): boolean => reaches?.(keyRangeOf(stored.range)) !== false
     const { items, next } = await this.#byName.page(request, isShown)
     const states: ObserverState[] = []
-    const slices = new Slices(1) // Each state lists up to 256 workers.
+    const slicer = new TimeSlicer(1) // Each state lists up to 256 workers.
     for (const observer of items) {
-      await slices.next()
+      await slicer.next()
       if (this.#byName.get(observer.stored.name) === observer) states.push(await this.#stateOf(observer))
     }
     return { items: states, next }

@@ -1,4 +1,4 @@
-import { laterTurn } from '../event-loop/slices.js'
+import { laterTurn } from '../event-loop/time-slicer.js'
 import { KEYS_PER_TURN } from '../limits.js'
 import type { Histogram } from '../meters/histogram.js'
 

@@ -9,8 +9,8 @@ import { Transaction, type TransactionOptions } from '../coordinator/transaction
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
 import { requireWanted, signalOf, stagesOf } from '../event-loop/lazy-signal.js'
-import { inSlices } from '../event-loop/slices.js'
 import { timed } from '../event-loop/stages.js'
+import { runSliced } from '../event-loop/time-slicer.js'
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { Claim } from '../store/claim.js'
@@ -86,7 +86,7 @@ export class OneShots {
 
   /** `run`, for a transaction that `runNow` did not take. */
   runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
-    const planned = inSlices(planOf(request))
+    const planned = runSliced(planOf(request))
     return planned instanceof Promise
       ? planned.then((plan) => this.#runPlanned(request, plan))
       : this.#runPlanned(request, planned)

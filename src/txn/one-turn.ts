@@ -2,7 +2,7 @@ import { ENTRY_BYTES, entryCost } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atHand } from '../event-loop/after.js'
-import { atOnce } from '../event-loop/slices.js'
+import { runToEnd } from '../event-loop/time-slicer.js'
 import type { GetAnswer, PrewriteMutation, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import { primaryOf } from '../percolator/riders.js'
@@ -71,7 +71,7 @@ export class OneTurn {
     const { checks, ops, isolation, riders } = request
     // Validation of other reads takes several turns, and a scan needs a snapshot.
     if (isolation === 'serializable' || ops.some(isRangeOp)) return false
-    const { keys, claim } = atOnce(planOf(request))
+    const { keys, claim } = runToEnd(planOf(request))
     if (claim === undefined || keys.read.size > READS_MAX) return false
     const counted = new CountedReads(this.#store.answers, request.caller)
     let isTaken = false

@@ -6,7 +6,7 @@ import { invalid } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import { type Awaitable, after } from '../event-loop/after.js'
 import { type LazySignal, requireWanted } from '../event-loop/lazy-signal.js'
-import { Slices } from '../event-loop/slices.js'
+import { TimeSlicer } from '../event-loop/time-slicer.js'
 import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
 import { type VersionEnd, withEnd } from '../percolator/version-end.js'
@@ -125,7 +125,7 @@ async function runRest(
   begun: Promise<OpResult> | undefined,
   answer: AnswerLease | undefined,
 ): Promise<OpResult[]> {
-  const slices = new Slices()
+  const slicer = new TimeSlicer()
   for (let step: Awaitable<OpResult> | undefined = begun; ; step = undefined) {
     if (step === undefined) {
       requireWanted(running.signal) // Not before an op that has begun, whose failure would go unhandled.
@@ -135,7 +135,7 @@ async function runRest(
     results.push(result)
     answer?.grow(costOf(result))
     if (results.length === ops.length) return results
-    const pause = slices.next()
+    const pause = slicer.next()
     if (pause !== undefined) await pause
   }
 }

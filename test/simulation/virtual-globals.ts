@@ -15,7 +15,7 @@ interface VirtualTimer {
  * performance.now, setTimeout, setInterval, setImmediate, AbortSignal.timeout, Math.random, randomBytes and randomUUID. A timer belongs to the process whose
  * code sets it.
  *
- * All processes of a world share the queue for slices of long work (`slices.ts`), and so do all worlds. A process that dies passes its
+ * All processes of a world share the queue for slices of long work (`time-slicer.ts`), and so do all worlds. A process that dies passes its
  * turn on: nothing that its code schedules after that is run.
  * @param wallMs Unix milliseconds of the simulated clock.
  * @param lateMs by so much the next timer comes too late.

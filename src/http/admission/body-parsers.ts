@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import type { FastifyInstance } from 'fastify'
 import { invalid, KvError } from '../../errors/kv-error.js'
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 import { BODY_VALUES_PER_KEY, type Limits } from '../../limits.js'
 import { readJson } from '../wire/json-reader.js'
 import { foreignCharset } from '../wire/media-type.js'
@@ -70,7 +70,7 @@ function read(reading: Generator<void, unknown, void>, done: Done, detailOf: (er
   }
   let value: unknown
   try {
-    value = inSlices(reading)
+    value = runSliced(reading)
   } catch (error) {
     return void fail(error)
   }

@@ -1,6 +1,6 @@
 import type { Grant } from '../../access/grant.js'
 import { KvError } from '../../errors/kv-error.js'
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 import type { LetIn } from '../connections/let-in.js'
 
 export type Authenticate = (token: string) => Grant | undefined
@@ -29,7 +29,7 @@ export class TokensInForce {
   /** Call after the tokens were read again: ends waiting requests whose token is gone, or has lost rights that they need. */
   changed(): void {
     this.version++
-    void inSlices(this.#askAgain())
+    void runSliced(this.#askAgain())
   }
 
   *#askAgain(): Generator<void, void, void> {

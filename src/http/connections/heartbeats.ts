@@ -1,4 +1,4 @@
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 
 interface Beating {
   beat(): void
@@ -15,7 +15,7 @@ export class Heartbeats {
 
   add(one: Beating): void {
     this.#heardMs.set(one, performance.now())
-    this.#ticking ??= setInterval(() => void inSlices(this.#beat()), TICK_MS).unref()
+    this.#ticking ??= setInterval(() => void runSliced(this.#beat()), TICK_MS).unref()
   }
 
   moved(one: Beating): void {

@@ -1,4 +1,4 @@
-import { laterTurn } from '../../event-loop/slices.js'
+import { laterTurn } from '../../event-loop/time-slicer.js'
 import type { Histogram } from '../../meters/histogram.js'
 import { type Asked, families, type Measured } from './families.js'
 import { measureGc, ofProcess } from './process.js'

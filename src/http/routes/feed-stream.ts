@@ -1,5 +1,5 @@
 import type { FeedEvent, FeedTxn } from '../../changes/rules/changes-api.js'
-import { inSlices, laterTurn } from '../../event-loop/slices.js'
+import { laterTurn, runSliced } from '../../event-loop/time-slicer.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { EventStream, StreamFormat } from '../connections/event-stream.js'
 import { eventOf, type TxnJson, txnFrame, txnJson } from '../wire/feed-text.js'
@@ -29,10 +29,10 @@ export class FeedStreams {
   }
 
   #json(txn: FeedTxn): TxnJson | Promise<TxnJson> {
-    if (this.#open === 1) return inSlices(txnJson(txn))
+    if (this.#open === 1) return runSliced(txnJson(txn))
     let json = this.#encoded.get(txn)
     if (json === undefined) {
-      json = inSlices(txnJson(txn))
+      json = runSliced(txnJson(txn))
       this.#encoded.set(txn, json)
     }
     return json

@@ -4,7 +4,7 @@ import { camelCase } from '../../bytes/field-names.js'
 import type { KeyRange } from '../../bytes/key-range.js'
 import { keyText } from '../../bytes/key-text.js'
 import { invalid } from '../../errors/kv-error.js'
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 import { type Limits, SLICE_ITEMS } from '../../limits.js'
 import { toBytes, type WireBytes } from './bytes.js'
 import { rangeOf } from './range.js'
@@ -43,9 +43,9 @@ export function decoderOf<S extends Schema>(
   const decode = compileSteps(schema, limits)
   return ({ body, grant }) => {
     // Decodes again after an error, with names: building every name would slow down each request.
-    const decodeNaming = () => inSlices(decode(body, grant, '')) as Body | Promise<Body>
+    const decodeNaming = () => runSliced(decode(body, grant, '')) as Body | Promise<Body>
     try {
-      const decoded = inSlices(decode(body, grant, undefined)) as Body | Promise<Body>
+      const decoded = runSliced(decode(body, grant, undefined)) as Body | Promise<Body>
       return decoded instanceof Promise ? decoded.catch(decodeNaming) : decoded
     } catch {
       return decodeNaming()

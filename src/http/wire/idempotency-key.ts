@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 import type { Idempotency, Once } from '../../txn/idempotency.js'
 import { answer } from './answer.js'
 import { ANSWER_STEP_BYTES, jsonPieces } from './encode-answer.js'
@@ -18,7 +18,7 @@ export function idempotencyOf(request: FastifyRequest, asked: Plain): Idempotenc
   if (header === undefined) return undefined
   const { identity: caller, mayWrite } = request.grant
   const idempotency = { key: outcomeKey(header, caller), caller, mayWrite }
-  const fingerprint = inSlices(fingerprintOf(request.method, asked))
+  const fingerprint = runSliced(fingerprintOf(request.method, asked))
   return fingerprint instanceof Promise
     ? fingerprint.then((hash) => ({ ...idempotency, fingerprint: hash }))
     : { ...idempotency, fingerprint }

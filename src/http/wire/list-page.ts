@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Page, PageRequest } from '../../bytes/sorted-map.js'
 import { invalid } from '../../errors/kv-error.js'
-import { Slices } from '../../event-loop/slices.js'
+import { TimeSlicer } from '../../event-loop/time-slicer.js'
 import { LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX } from '../../limits.js'
 import { answer } from './answer.js'
 import { decodeListCursor, encodeListCursor, type ListCursor, type ListName } from './cursor.js'
@@ -25,10 +25,10 @@ export async function answerPage<T>(
   const asked = askedPage<string>(query, list, queryText(query, 'prefix'), limits, secret)
   const { items, next } = await read({ prefix: asked.of, after: asked.after, limit: asked.limit })
   const shownItems: Plain[] = []
-  const slices = new Slices()
+  const slicer = new TimeSlicer()
   for (const item of items) {
     shownItems.push(shown(item))
-    await slices.next()
+    await slicer.next()
   }
   const cursor = next === undefined ? undefined : encodeListCursor(list, { ...asked, after: next }, secret)
   return answer(request, reply, { [list]: shownItems, cursor })

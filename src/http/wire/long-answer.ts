@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream'
-import { laterTurn } from '../../event-loop/slices.js'
+import { laterTurn } from '../../event-loop/time-slicer.js'
 
 /**
  * An answer that is encoded in slices while its client receives it. Encoded at once it would take at least twice its memory, and

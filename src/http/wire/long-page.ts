@@ -1,5 +1,5 @@
 import type { FeedPage, FeedTxn } from '../../changes/rules/changes-api.js'
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 import { txnJson, wireTxn } from './feed-text.js'
 import { listHead, mapHead, toMsgpack } from './wire.js'
 
@@ -12,7 +12,7 @@ type Ends = Pick<FeedPage, 'resolvedTs' | 'nextTs'>
 export async function* jsonPage(txns: readonly FeedTxn[], rest: Rest): AsyncGenerator<Buffer, void> {
   let before = '{"txns":[{'
   const ends = yield* eachOf(txns, rest, async function* (txn) {
-    const json = await inSlices(txnJson(txn))
+    const json = await runSliced(txnJson(txn))
     yield Buffer.from(before)
     if (typeof json === 'string') yield Buffer.from(json)
     else yield* json

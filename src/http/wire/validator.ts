@@ -1,6 +1,6 @@
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { didYouMean, nameInError, nearestName } from '../../errors/nearest-name.js'
-import { inSlices } from '../../event-loop/slices.js'
+import { runSliced } from '../../event-loop/time-slicer.js'
 import { type Limits, SLICE_ITEMS } from '../../limits.js'
 import { isWireBytes } from './bytes.js'
 import type { Schema } from './schemas/schema.js'
@@ -27,7 +27,7 @@ export function validatorOf(schema: Schema, name: string, rules: Rules): Validat
     const long: LongList[] = []
     const fault = check(value, long)
     if (fault !== undefined) return errorOf(fault, name)
-    return long.length === 0 ? undefined : inSlices(checkLong(long, name))
+    return long.length === 0 ? undefined : runSliced(checkLong(long, name))
   }
 }
 

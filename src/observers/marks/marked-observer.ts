@@ -2,7 +2,7 @@ import { keyText } from '../../bytes/key-text.js'
 import { inParts } from '../../coordinator/in-parts.js'
 import { KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
-import { Slices } from '../../event-loop/slices.js'
+import { TimeSlicer } from '../../event-loop/time-slicer.js'
 import { KEYS_PER_TURN, TIMER_MS_MAX } from '../../limits.js'
 import type { CellListener, HandedOut, MarkedCells } from '../../store/marked-cells.js'
 import { physicalMs, type Timestamp } from '../../timestamp.js'
@@ -328,9 +328,9 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   async extend(claims: readonly ClaimName[], leaseMs: number | undefined): Promise<ClaimName[]> {
     const nowMs = this.#nowMs()
     const lost: ClaimName[] = []
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     for (const name of claims) {
-      const pause = slices.next()
+      const pause = slicer.next()
       if (pause !== undefined) await pause
       const claim = this.#dispatcher.claimed(keyText(name.key), name.fence)
       if (claim === undefined) {
@@ -348,9 +348,9 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     const nowMs = this.#nowMs()
     const failed: Failed[] = []
     let released = 0
-    const slices = new Slices()
+    const slicer = new TimeSlicer()
     for (const { key, fence, error, retryAfterMs } of releases) {
-      const pause = slices.next()
+      const pause = slicer.next()
       if (pause !== undefined) await pause
       const claim = this.#dispatcher.claimed(keyText(key), fence)
       if (claim === undefined) continue

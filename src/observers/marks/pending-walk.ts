@@ -1,4 +1,4 @@
-import { rest } from '../../event-loop/rest.js'
+import { throttle } from '../../event-loop/throttle.js'
 import type { MarkedCells } from '../../store/marked-cells.js'
 import type { Timestamp } from '../../timestamp.js'
 
@@ -62,7 +62,7 @@ export class PendingWalk {
           this.#last = { count, oldest, atMs: performance.now() }
           return
         }
-        await rest(performance.now() - begin, this.#end.signal)
+        await throttle(performance.now() - begin, this.#end.signal)
       }
     } catch {} // While the store is not available, the last count is shown.
   }

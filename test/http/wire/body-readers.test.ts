@@ -2,14 +2,14 @@ import fc from 'fast-check'
 import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
 import { KvError } from '../../../src/errors/kv-error.js'
-import { atOnce } from '../../../src/event-loop/slices.js'
+import { runToEnd } from '../../../src/event-loop/time-slicer.js'
 import { readJson } from '../../../src/http/wire/json-reader.js'
 import { readMsgpack } from '../../../src/http/wire/msgpack-reader.js'
 import { BODY_DEPTH_MAX, BODY_FIELDS_MAX } from '../../../src/limits.js'
 
 const LIMITS = { valuesMax: 1000, textBytesMax: 10_000 }
-const fromJson = (text: string | Buffer, limits = LIMITS): unknown => atOnce(readJson(Buffer.from(text), limits))
-const fromMsgpack = (bytes: Uint8Array, limits = LIMITS): unknown => atOnce(readMsgpack(Buffer.from(bytes), limits))
+const fromJson = (text: string | Buffer, limits = LIMITS): unknown => runToEnd(readJson(Buffer.from(text), limits))
+const fromMsgpack = (bytes: Uint8Array, limits = LIMITS): unknown => runToEnd(readMsgpack(Buffer.from(bytes), limits))
 const packr = new Packr({ useRecords: false, moreTypes: false })
 
 /** What a reading came to: a value, or what refused it. */

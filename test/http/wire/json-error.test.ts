@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { atOnce } from '../../../src/event-loop/slices.js'
+import { runToEnd } from '../../../src/event-loop/time-slicer.js'
 import { JSON_AT_ONCE_BYTES_MAX } from '../../../src/http/admission/body-parsers.js'
 import { readJson } from '../../../src/http/wire/json-reader.js'
 import { expectProblem, testServers } from '../support.js'
@@ -12,7 +12,7 @@ function placeIn(
   text: string,
 ): { readonly line: number; readonly column: number; readonly hasEnded: boolean } | undefined {
   try {
-    atOnce(readJson(Buffer.from(text), { valuesMax: Infinity, textBytesMax: Infinity }))
+    runToEnd(readJson(Buffer.from(text), { valuesMax: Infinity, textBytesMax: Infinity }))
   } catch (error) {
     const { message } = error as Error
     const [, line, column] = /at line (\d+), column (\d+)$/.exec(message) ?? []

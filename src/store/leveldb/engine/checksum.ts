@@ -1,4 +1,4 @@
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { crc32c } from '../files/crc32c.js'
 import { recordKind, recordName } from '../records/record-name.js'
@@ -44,7 +44,7 @@ export function sealedEngine(engine: Engine): Engine {
       return sealed && unseal(key, sealed)
     },
     write(ops, sync) {
-      const sealed = inSlices(sealedOps(ops))
+      const sealed = runSliced(sealedOps(ops))
       return sealed instanceof Promise ? sealed.then((all) => engine.write(all, sync)) : engine.write(sealed, sync)
     },
     snapshot() {

@@ -1,5 +1,5 @@
 import { ClassicLevel } from 'classic-level'
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import { BLOCK_CACHE_BYTES_DEFAULT } from '../../../limits.js'
 import { dropTornEdit, requireSound } from '../files/sound-directory.js'
 import { requireRoom } from './disk-space.js'
@@ -48,7 +48,7 @@ function engineOf(db: Level, directory: string, { onReopen, onClose }: LevelHook
     getSync: (key) => db.getSync(key),
     // A chained batch costs a fifth of an array of operations, each of which abstract-level copies.
     async write(ops, sync) {
-      const filled = inSlices(filledBatch(db, ops))
+      const filled = runSliced(filledBatch(db, ops))
       const batch = filled instanceof Promise ? await filled : filled
       await batch.write({ sync })
     },

@@ -1,5 +1,5 @@
 import { PersistentMap } from '../../../bytes/persistent-map.js'
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import type { Engine, EngineIterator, EngineOp, EngineRange, EngineReader } from './engine.js'
 
 /** Longer values stay Buffers. Short ones take less memory as strings. */
@@ -37,7 +37,7 @@ export class MemoryEngine implements Engine {
   }
 
   write(ops: readonly EngineOp[]): Promise<void> {
-    this.#written = this.#written.then(() => inSlices(this.#write(ops)))
+    this.#written = this.#written.then(() => runSliced(this.#write(ops)))
     return this.#written
   }
 

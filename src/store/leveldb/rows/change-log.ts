@@ -1,7 +1,7 @@
 import { ChangeFilter } from '../../../changes/rules/change-filter.js'
 import { decodeChanges } from '../../../changes/rules/codec/change-log.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
-import { Slices } from '../../../event-loop/slices.js'
+import { TimeSlicer } from '../../../event-loop/time-slicer.js'
 import { SLICE_ITEMS } from '../../../limits.js'
 import type { Change, ExpiryChange, LoggedChange } from '../../../percolator/change.js'
 import { packRecord } from '../../../percolator/codec/record.js'
@@ -171,13 +171,13 @@ export class LevelDbChangeLog implements ChangeLog {
     const isWanted = (change: LoggedChange): boolean =>
       change.commitTs > since && change.commitTs <= upTo && filter.has(change)
     const merged = new MergedChanges()
-    const slices = new Slices(1)
+    const slicer = new TimeSlicer(1)
     const range = { gte: logBound(Math.max(0, since - RECORD_SPAN)), lt: logBound(upTo + 1) }
     let position = since
     this.#requireLogged(position)
     for await (const records of logRecords(this.#rows.engine, range)) {
       for (const [i, record] of records.entries()) {
-        const pause = slices.next()
+        const pause = slicer.next()
         if (pause !== undefined) await pause
         if (signal?.aborted) return
         const changes = decodeChanges(record)

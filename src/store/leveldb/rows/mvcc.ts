@@ -1,6 +1,6 @@
 import { ENTRY_BYTES, entryCost } from '../../../bytes/answer-size.js'
 import type { KeyRange } from '../../../bytes/key-range.js'
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import { mvccGet } from '../../../percolator/actions/mvcc-get.js'
 import type { MvccGetByStartTsRequest, MvccInfo } from '../../../percolator/api.js'
 import { decodeKey, decodeKeyTs } from '../../../percolator/codec/key.js'
@@ -82,7 +82,7 @@ export class Mvcc {
       if (lock.startTs === startTs) found = key
       return found === undefined
     }
-    await inSlices(this.#rows.locks.walk(range, visit))
+    await runSliced(this.#rows.locks.walk(range, visit))
     return found
   }
 }

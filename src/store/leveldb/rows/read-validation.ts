@@ -1,5 +1,5 @@
 import { mergedRanges } from '../../../bytes/key-range.js'
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../../percolator/api.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
@@ -35,7 +35,7 @@ export class ReadValidation {
         const entry = this.#rows.locks.get(key)
         if (entry !== undefined) judge(entry)
       }
-      for (const range of ranges) await inSlices(this.#rows.locks.walk(range, judge))
+      for (const range of ranges) await runSliced(this.#rows.locks.walk(range, judge))
       if (younger.size > 0) {
         await this.#rows.settledOrLocked([...younger])
         continue

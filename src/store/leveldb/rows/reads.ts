@@ -2,7 +2,7 @@ import { pairCost } from '../../../bytes/answer-size.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { isReserved } from '../../../bytes/reserved-keys.js'
 import { type Awaitable, after } from '../../../event-loop/after.js'
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import { blocksRead } from '../../../percolator/actions/get.js'
 import { locksWithinLimit } from '../../../percolator/actions/scan.js'
 import type {
@@ -240,7 +240,7 @@ export class Reads {
           return blocking.length < limit
         }
         try {
-          const walked = inSlices(this.#rows.locks.walk({ start, end }, visit, { reverse, withReserved: isOfServer }))
+          const walked = runSliced(this.#rows.locks.walk({ start, end }, visit, { reverse, withReserved: isOfServer }))
           if (walked instanceof Promise) await walked
         } finally {
           unwatch?.()

@@ -1,6 +1,6 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
-import { atOnce } from '../../../event-loop/slices.js'
+import { runToEnd } from '../../../event-loop/time-slicer.js'
 import { SHORT_VALUE_BYTES_MAX } from '../../../limits.js'
 import type { Oracle } from '../../../oracle/oracle.js'
 import type { ValuedPair } from '../../../percolator/api.js'
@@ -78,7 +78,7 @@ export class LevelDbRestoring implements RestoreSteps<Begun> {
 
   async put(pairs: readonly ValuedPair[], _: Begun, run: RestoreProgress): Promise<Begun> {
     const mutations = pairs.flatMap((pair) => restoredMutations(pair, SHORT_VALUE_BYTES_MAX))
-    await this.#rows.submit([...atOnce(engineOps(mutations, NOTHING_STORED)), putRestoreProgress(run)])
+    await this.#rows.submit([...runToEnd(engineOps(mutations, NOTHING_STORED)), putRestoreProgress(run)])
     this.#rows.health.shutOut(run)
     return { run }
   }

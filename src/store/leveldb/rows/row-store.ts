@@ -3,8 +3,8 @@ import type { Consumer } from '../../../changes/rules/consumer.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import { type Awaitable, after } from '../../../event-loop/after.js'
-import { atOnce, inSlices, laterTurn, Slices } from '../../../event-loop/slices.js'
 import { timed } from '../../../event-loop/stages.js'
+import { laterTurn, runSliced, runToEnd, TimeSlicer } from '../../../event-loop/time-slicer.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
 import type { Entry } from '../../../observers/rules/cell.js'
@@ -278,7 +278,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   async readRows(keys: readonly Uint8Array[], startTs: Timestamp, depth: HistoryDepth | DepthOf): Promise<RowView[]> {
     this.health.requireWritable()
     const histories: (readonly WriteRecord[])[] = []
-    const slices = new Slices(1)
+    const slicer = new TimeSlicer(1)
     for (let from = 0; from < keys.length; from += KEYS_AT_A_TIME) {
       const reads: Promise<void>[] = []
       for (let i = from; i < Math.min(keys.length, from + KEYS_AT_A_TIME); i++) {
@@ -294,7 +294,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
           )
       }
       if (reads.length > 0) await Promise.all(reads)
-      const pause = slices.next()
+      const pause = slicer.next()
       if (pause !== undefined) await pause
     }
     // A decision about many keys gets its own turn of the event loop.
@@ -367,7 +367,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
     const isShort = mutations.length + (ridden?.effects.length ?? 0) <= KEYS_NOW_MAX && validate === undefined
-    const run = isShort ? atOnce : inSlices
+    const run = isShort ? runToEnd : runSliced
     const published = new PublishedLocks(this, mutations, onePc, isShort ? this.group.nextIsOver : undefined)
     const { reopenings } = this.health
     const effects = this.#effects(stored, ridden)
@@ -578,7 +578,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
         else found.set(lock.startTs, [key])
         return true
       }
-      await inSlices(this.locks.walk({}, visit, { withReserved: true }))
+      await runSliced(this.locks.walk({}, visit, { withReserved: true }))
       return found
     })
   }

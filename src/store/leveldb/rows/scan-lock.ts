@@ -1,6 +1,6 @@
 import { lockCost } from '../../../bytes/answer-size.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
-import { inSlices } from '../../../event-loop/slices.js'
+import { runSliced } from '../../../event-loop/time-slicer.js'
 import { scanLock as selectLock } from '../../../percolator/actions/scan-lock.js'
 import type { ScanLockAnswer, ScanLockRequest } from '../../../percolator/api.js'
 import { TIMESTAMP_MAX } from '../../../timestamp.js'
@@ -28,7 +28,7 @@ export function scanLock(
       lease?.grow(lockCost(info))
       return locks.push(info) < limit
     }
-    await inSlices(rows.locks.walk({ start, end }, visit, { withReserved }))
+    await runSliced(rows.locks.walk({ start, end }, visit, { withReserved }))
     return { locks }
   })
 }

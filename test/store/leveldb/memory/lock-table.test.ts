@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { atOnce } from '../../../../src/event-loop/slices.js'
+import { runToEnd } from '../../../../src/event-loop/time-slicer.js'
 import type { Lock } from '../../../../src/percolator/lock.js'
 import { LockTable } from '../../../../src/store/leveldb/memory/lock-table.js'
 import { text, utf8 } from '../../support.js'
@@ -101,14 +101,14 @@ describe('a walk that others interrupt', () => {
     const table = tableOf()
     for (const range of bounds) {
       const met: string[] = []
-      atOnce(table.walk(range, ({ key }) => met.push(text(key)) > 0, { reverse }))
+      runToEnd(table.walk(range, ({ key }) => met.push(text(key)) > 0, { reverse }))
       expect(met).toEqual([...table.range(range.start, range.end, reverse)].map(({ key }) => text(key)))
     }
   })
 
   test('ends where it is told', () => {
     const met: string[] = []
-    atOnce(tableOf().walk({}, ({ key }) => met.push(text(key)) < 3))
+    runToEnd(tableOf().walk({}, ({ key }) => met.push(text(key)) < 3))
     expect(met).toEqual([0, 1, 2].map(nameOf))
   })
 
@@ -120,7 +120,7 @@ describe('a walk that others interrupt', () => {
     const [behind, last, ahead] = [met[0], met.at(-1), nameOf(reverse ? 5 : COUNT - 5)] as [string, string, string]
     for (const name of [behind, last, ahead]) table.delete(utf8(name))
     table.put(utf8(`${ahead}x`), lockAt(5))
-    atOnce(walk)
+    runToEnd(walk)
     expect(new Set(met).size).toBe(met.length)
     expect(met).not.toContain(ahead)
     expect(met).toContain(`${ahead}x`)

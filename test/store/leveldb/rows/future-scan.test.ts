@@ -1,11 +1,11 @@
 import { expect, test, vi } from 'vitest'
-import * as slices from '../../../../src/event-loop/slices.js'
+import * as timeSlicer from '../../../../src/event-loop/time-slicer.js'
 import { TIMESTAMP_MAX } from '../../../../src/timestamp.js'
 import { deferred, failureOf, prewriteOf, put, testStores, text, utf8, write } from '../../support.js'
 
-vi.mock('../../../../src/event-loop/slices.js', async (importOriginal) => {
-  const original = await importOriginal<typeof slices>()
-  return { ...original, inSlices: vi.fn(original.inSlices) }
+vi.mock('../../../../src/event-loop/time-slicer.js', async (importOriginal) => {
+  const original = await importOriginal<typeof timeSlicer>()
+  return { ...original, runSliced: vi.fn(original.runSliced) }
 })
 
 const stores = testStores()
@@ -21,11 +21,11 @@ async function interrupted(reverse: boolean) {
   const startTs = await store.tso(1)
 
   const [hasBegun, mayGoOn] = [deferred(), deferred()]
-  vi.mocked(slices.inSlices).mockImplementationOnce(async (walk) => {
+  vi.mocked(timeSlicer.runSliced).mockImplementationOnce(async (walk) => {
     expect(walk.next()).toMatchObject({ done: false })
     hasBegun.resolve()
     await mayGoOn.promise
-    return slices.atOnce(walk)
+    return timeSlicer.runToEnd(walk)
   })
   const scanned = store.scan({ ts: TIMESTAMP_MAX, limit: 10, reverse })
   await hasBegun.promise

@@ -33,7 +33,7 @@ export function laterTurn(): Promise<void> {
  * Runs work of any length without blocking the event loop. The generator yields wherever it may be interrupted, about
  * every millisecond. Work that ends before its first `yield` runs synchronously and returns no promise.
  */
-export function inSlices<T>(work: Generator<void, T, void>): T | Promise<T> {
+export function runSliced<T>(work: Generator<void, T, void>): T | Promise<T> {
   const step = work.next()
   return step.done ? step.value : finish(work)
 }
@@ -50,15 +50,15 @@ async function finish<T>(work: Generator<void, T, void>): Promise<T> {
 }
 
 /** Runs all of the work in the present turn. Only for work that is known to be short. */
-export function atOnce<T>(work: Generator<void, T, void>): T {
+export function runToEnd<T>(work: Generator<void, T, void>): T {
   for (;;) {
     const step = work.next()
     if (step.done) return step.value
   }
 }
 
-/** `inSlices` for a loop that awaits in some of its rounds. Awaiting a settled promise does not end the turn. */
-export class Slices {
+/** `runSliced` for a loop that awaits in some of its rounds. Awaiting a settled promise does not end the turn. */
+export class TimeSlicer {
   #rounds = 0
   #end = 0
 

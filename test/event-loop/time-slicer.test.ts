@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { atOnce, inSlices, laterTurn, Slices } from '../../src/event-loop/slices.js'
+import { laterTurn, runSliced, runToEnd, TimeSlicer } from '../../src/event-loop/time-slicer.js'
 
 const turn = (): Promise<void> => new Promise((next) => setImmediate(next))
 
@@ -16,13 +16,13 @@ function* work(name: string, steps: number, log: string[]): Generator<void, stri
 
 test('what ends before its first yield runs on the spot', () => {
   const log: string[] = []
-  expect(inSlices(work('short', 0, log))).toBe('short')
-  expect(atOnce(work('whole', 2, log))).toBe('whole')
+  expect(runSliced(work('short', 0, log))).toBe('short')
+  expect(runToEnd(work('whole', 2, log))).toBe('whole')
 })
 
 test('long works take turns, one slice each turn of the event loop', async () => {
   const log: string[] = []
-  const works = [inSlices(work('a', 4, log)), inSlices(work('b', 4, log)), inSlices(work('c', 2, log))]
+  const works = [runSliced(work('a', 4, log)), runSliced(work('b', 4, log)), runSliced(work('c', 2, log))]
   expect(log.splice(0)).toEqual(['a', 'b', 'c']) // The first step of each.
   await Promise.resolve()
   for (let turns = 0; turns < 3; turns++) {
@@ -40,19 +40,19 @@ test('what work throws is thrown, on the spot or later', async () => {
     for (let step = 0; step < steps; step++) yield
     throw new Error('failed')
   }
-  expect(() => inSlices(failing(0))).toThrow('failed')
-  await expect(inSlices(failing(2))).rejects.toThrow('failed')
+  expect(() => runSliced(failing(0))).toThrow('failed')
+  await expect(runSliced(failing(2))).rejects.toThrow('failed')
 })
 
 test('a loop that never waits ends its turn all the same', async () => {
-  const slices = new Slices(1)
+  const slicer = new TimeSlicer(1)
   let turns = 0
   const count = (): void => {
     turns++
     if (turns < 100) setImmediate(count)
   }
   setImmediate(count)
-  for (let rounds = 0; rounds < 10_000_000 && turns < 3; rounds++) await slices.next()
+  for (let rounds = 0; rounds < 10_000_000 && turns < 3; rounds++) await slicer.next()
   expect(turns).toBeGreaterThan(2)
 })
 
