@@ -25,9 +25,9 @@ import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
 import { SystemRows } from './records/system-rows.js'
-import { GuardedTable } from './restore/guarded-table.js'
 import { TableRestoring } from './restore/restoration.js'
-import { RestoreWatch } from './restore/restore-watch.js'
+import { RestoreGate } from './restore/restore-gate.js'
+import { TableBehindRestoreGate } from './restore/table-behind-restore-gate.js'
 import { Collection } from './rows/collection.js'
 import { Reads } from './rows/reads.js'
 import { RowCache } from './rows/row-cache.js'
@@ -72,7 +72,7 @@ export interface TableStoreOptions {
   readonly cacheBytesMax: number
   readonly waits?: WaitReports | undefined
   readonly settledMs?: number | undefined
-  readonly restores?: RestoreWatch | undefined
+  readonly restoreGate?: RestoreGate | undefined
   /** Equal in all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
   readonly registeringMs?: number | undefined
   readonly onClose?: (() => void) | undefined
@@ -111,7 +111,7 @@ export class TableStore implements Store {
   readonly #dead = new DeadLocks({ resolver: new LockResolver(this), now: () => this.now() })
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
-  readonly #restores: RestoreWatch
+  readonly #restoreGate: RestoreGate
   /**
    * Latches of whole transactions and of system records. Transactions hold them during all other calls, which take latches of
    * their own.
@@ -123,11 +123,11 @@ export class TableStore implements Store {
     const { oracle, clock, answers, cacheBytesMax, waits = ownWaits(), registeringMs = REGISTERING_MS } = options
     this.#waits = waits
     this.#onClose = options.onClose ?? (() => {})
-    const restores = options.restores ?? new RestoreWatch(options.table)
-    const table = new GuardedTable(options.table, restores)
+    const restoreGate = options.restoreGate ?? new RestoreGate(options.table)
+    const table = new TableBehindRestoreGate(options.table, restoreGate)
     this.#table = table
     this.name = table.engine.name
-    this.#restores = restores
+    this.#restoreGate = restoreGate
     this.#oracle = oracle
     this.time = new TableTime(oracle, clock)
     this.answers = answers
@@ -136,7 +136,7 @@ export class TableStore implements Store {
     this.#polling = new KeyPolling(table, this.#dead)
     this.#safePoint = new SafePoint({
       ...{ table, clock, source: oracle, settledMs: options.settledMs },
-      restored: () => restores.safePoint,
+      restored: () => restoreGate.safePoint,
     })
     const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
     const system = new SystemRows(table, this.#scan, this.#claims)
@@ -155,14 +155,14 @@ export class TableStore implements Store {
     })
     this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads })
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
-    const restoring = new TableRestoring(options.table, restores, oracle, this.#rows.shortValueBytesMax)
+    const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
     this.upkeep = {
-      probe: () => restores.peek() === undefined, // The next call shows whether the engine answers.
+      probe: () => restoreGate.peek() === undefined, // The next call shows whether the engine answers.
       fault: undefined,
       isTold: () => false,
       get restoring() {
-        const run = restores.peek()
+        const run = restoreGate.peek()
         if (run === undefined) return undefined
         const { id, ts, lastKey, pairs, bytes } = run
         return { id, ts, lastKey, pairs, bytes }
@@ -208,11 +208,11 @@ export class TableStore implements Store {
     return this.#oracle.now()
   }
   tso(count: number): Timestamp | Promise<Timestamp> {
-    const looking = this.#restores.requireRestored()
+    const looking = this.#restoreGate.requireRestored()
     return looking === undefined ? this.#oracle.next(count) : looking.then(() => this.#oracle.next(count))
   }
   async tsoForClient(count: number): Promise<Timestamp> {
-    await this.#restores.requireRestored()
+    await this.#restoreGate.requireRestored()
     return this.#oracle.nextForClient(count)
   }
   readTs(): Timestamp | Promise<Timestamp> {
@@ -266,7 +266,7 @@ export class TableStore implements Store {
     this.#dead.close()
     this.#polling.close()
     this.#safePoint.close()
-    this.#restores.close()
+    this.#restoreGate.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()

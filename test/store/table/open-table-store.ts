@@ -4,7 +4,7 @@ import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import type { Table } from '../../../src/store/table/layout/table.js'
-import { RestoreWatch } from '../../../src/store/table/restore/restore-watch.js'
+import { RestoreGate } from '../../../src/store/table/restore/restore-gate.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
 import type { WaitReports } from '../../../src/store/table/waits/wait-reports.js'
 import type { StoreOptions } from '../suite/contract.js'
@@ -22,10 +22,10 @@ export async function openTableStore(
   const clock = new Clock({ now, monotonicNow })
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   await oracle.next()
-  const restores = new RestoreWatch(table, { copyMsMax: COPY_MS_MAX })
-  await restores.refresh()
+  const restoreGate = new RestoreGate(table, { copyMsMax: COPY_MS_MAX })
+  await restoreGate.refresh()
   return new TableStore({
-    ...{ table, oracle, clock, answers, waits, restores },
+    ...{ table, oracle, clock, answers, waits, restoreGate },
     cursorSecret: randomBytes(32),
     cacheBytesMax: 2 ** 22,
     registeringMs: 20,

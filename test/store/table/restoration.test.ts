@@ -14,7 +14,7 @@ import type {
   Table,
   TableRow,
 } from '../../../src/store/table/layout/table.js'
-import { RestoreWatch } from '../../../src/store/table/restore/restore-watch.js'
+import { RestoreGate } from '../../../src/store/table/restore/restore-gate.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
 import { Random } from '../../anomalies/random.js'
 import { codeOf, failureOf, prewriteOf, put, read, text, utf8, write } from '../support.js'
@@ -82,7 +82,7 @@ function servers(table: MemoryTable, count: number): Server[] {
     const own = new PausableTable(table)
     const store = new TableStore({
       ...{ table: own, oracle, clock, answers: new AnswerBudget(DEFAULT_LIMITS) },
-      restores: new RestoreWatch(own),
+      restoreGate: new RestoreGate(own),
       cursorSecret: utf8('secret'),
       cacheBytesMax: 100_000,
     })

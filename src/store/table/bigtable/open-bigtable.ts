@@ -14,7 +14,7 @@ import { recordAt } from '../layout/record-at.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
 import type { Table } from '../layout/table.js'
 import { registryRowsOf } from '../records/registry-table.js'
-import { RestoreWatch } from '../restore/restore-watch.js'
+import { RestoreGate } from '../restore/restore-gate.js'
 import { TableStore } from '../table-store.js'
 import { LeadingGraph } from '../waits/leading-graph.js'
 import { tellLeader } from '../waits/tell-leader.js'
@@ -71,8 +71,8 @@ export async function joinTable(
   { url, answers, onRole, clock, registeringMs, asksOf }: JoinOptions,
 ): Promise<{ store: TableStore; member: Member }> {
   const secret = await secretOf(table)
-  const restores = new RestoreWatch(table)
-  await restores.start().catch((error: unknown) => {
+  const restoreGate = new RestoreGate(table)
+  await restoreGate.start().catch((error: unknown) => {
     if (!(error instanceof CorruptRecord)) throw error
     throw new BigtableSetupError('the record of a restore in the table is damaged: run perkv bigtable check', {
       cause: error,
@@ -92,7 +92,7 @@ export async function joinTable(
     ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
   })
   const store = new TableStore({
-    ...{ table, oracle, clock, answers, restores, registeringMs },
+    ...{ table, oracle, clock, answers, restoreGate, registeringMs },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     waits: new WaitReports({ tell }),

@@ -15,8 +15,8 @@ import { decodeCells, REVISION, REVISION_COLUMN, writesOf } from '../layout/layo
 import { keyOfRow, rowKeyOf, rowRangeOf } from '../layout/row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
 import { TableScan } from '../layout/table-scan.js'
+import type { RestoreGate } from './restore-gate.js'
 import type { RestoreRecord, RestoreRun } from './restore-row.js'
-import type { RestoreWatch } from './restore-watch.js'
 
 const ID_BYTES = 16
 const RESTORED_BYTES = 2 * ID_BYTES
@@ -46,15 +46,20 @@ type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
 export class TableRestoring implements RestoreSteps<HeldRecord> {
   readonly #table: Table
   readonly #scan: TableScan
-  readonly #restores: RestoreWatch
+  readonly #restoreGate: RestoreGate
   readonly #oracle: Pick<TimestampSource, 'next'>
   readonly #shortValueBytesMax: number
 
   /** @param table without a gate. */
-  constructor(table: Table, restores: RestoreWatch, oracle: Pick<TimestampSource, 'next'>, shortValueBytesMax: number) {
+  constructor(
+    table: Table,
+    restoreGate: RestoreGate,
+    oracle: Pick<TimestampSource, 'next'>,
+    shortValueBytesMax: number,
+  ) {
     this.#table = table
     this.#scan = new TableScan(table)
-    this.#restores = restores
+    this.#restoreGate = restoreGate
     this.#oracle = oracle
     this.#shortValueBytesMax = shortValueBytesMax
   }
@@ -65,7 +70,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
    */
   async begin(source: RestoreSource, restart: boolean): Promise<HeldRecord> {
     await this.#passBy(source.ts)
-    const before = await this.#restores.refresh()
+    const before = await this.#restoreGate.refresh()
     const left = before.run
     const fresh = { ...source, lastKey: undefined, pairs: 0, bytes: 0, isRemoval: false }
     const isOther = left !== undefined && left.id !== source.id
@@ -77,7 +82,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     const isRemoval = left !== undefined && (restart || isOther || left.isRemoval || left.lastKey === undefined)
     const holder = randomBytes(ID_BYTES).toString('hex')
     const taken = await this.#change(before, { ...(left ?? fresh), isRemoval, holder })
-    await sleep(this.#restores.quietMs)
+    await sleep(this.#restoreGate.quietMs)
     if (left !== undefined && !isRemoval) return taken
     if (isRemoval) await this.#removeAll()
     try {
@@ -90,7 +95,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
   }
 
   #change<R extends RestoreRun | undefined>(before: RestoreRecord, run: R): Promise<RestoreRecord & { run: R }> {
-    return this.#restores.change(before, { safePoint: before.safePoint, run })
+    return this.#restoreGate.change(before, { safePoint: before.safePoint, run })
   }
 
   /** Waits until the servers' timestamps are above `ts`. */
@@ -108,7 +113,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
   async put(pairs: readonly ValuedPair[], before: HeldRecord, progress: RestoreProgress): Promise<HeldRecord> {
     const { run } = before
     for (const part of inParts(pairs, ROWS_AT_ONCE)) {
-      await this.#restores.requireHeld(run.holder)
+      await this.#restoreGate.requireHeld(run.holder)
       await all(part.map((pair) => this.#putPair(pair, run)))
     }
     return this.#change(before, { ...run, ...progress })
@@ -129,17 +134,17 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
       // A revision alone is left of an undone lock.
       if (row === undefined || !hasRecord(row)) continue
       // Or another server has completed the restore, and the row was written after that.
-      await this.#restores.refresh()
-      await this.#restores.requireHeld(holder)
+      await this.#restoreGate.refresh()
+      await this.#restoreGate.requireHeld(holder)
       throw written(row)
     }
     throw new KvError('storage_unavailable', `the row of the key ${printKey(pair.key)} keeps changing`, {})
   }
 
   async complete(last: HeldRecord): Promise<void> {
-    await this.#restores.requireHeld(last.run.holder)
+    await this.#restoreGate.requireHeld(last.run.holder)
     await this.#requireWhole(last.run)
-    await this.#restores.change(last, { safePoint: await this.#oracle.next(), run: undefined })
+    await this.#restoreGate.change(last, { safePoint: await this.#oracle.next(), run: undefined })
   }
 
   /** Checks that the table holds exactly the backup, even if a stalled server wrote late. */

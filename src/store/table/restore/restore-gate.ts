@@ -14,7 +14,7 @@ const POLL_MS = 1000
 /** Maximum age of the copy of the row on which a server serves. */
 const COPY_MS_MAX = 3000
 
-export interface RestoreWatchOptions {
+export interface RestoreGateOptions {
   readonly nowMs?: (() => number) | undefined
   readonly copyMsMax?: number | undefined
 }
@@ -25,7 +25,7 @@ export interface RestoreWatchOptions {
  * been written when the server asked: what it has read is no half of a restore, and a write on the condition that the row is as
  * it was read cannot replace a pair. Clocks are never compared; they only have to run at the same pace.
  */
-export class RestoreWatch {
+export class RestoreGate {
   readonly #table: Table
   readonly #nowMs: () => number
   readonly #copyMsMax: number
@@ -37,7 +37,7 @@ export class RestoreWatch {
   #isClosed = false
 
   /** @param table without a gate. */
-  constructor(table: Table, { nowMs = () => performance.now(), copyMsMax = COPY_MS_MAX }: RestoreWatchOptions = {}) {
+  constructor(table: Table, { nowMs = () => performance.now(), copyMsMax = COPY_MS_MAX }: RestoreGateOptions = {}) {
     this.#table = table
     this.#nowMs = nowMs
     this.#copyMsMax = copyMsMax

@@ -1,18 +1,18 @@
 import { isRowOfUser } from '../layout/row-keys.js'
 import type { Changed, ColumnWrite, Expected, RowRange, RowsRequest, Table, TableRow } from '../layout/table.js'
-import type { RestoreWatch } from './restore-watch.js'
+import type { RestoreGate } from './restore-gate.js'
 
 /**
  * A table whose rows of users are neither read nor changed while a restore is incomplete; rows of the server are. The check comes
  * after a read, and before a change, which is done only if the row is as it was read.
  */
-export class GuardedTable implements Table {
+export class TableBehindRestoreGate implements Table {
   readonly #table: Table
-  readonly #restores: RestoreWatch
+  readonly #restoreGate: RestoreGate
 
-  constructor(table: Table, restores: RestoreWatch) {
+  constructor(table: Table, restoreGate: RestoreGate) {
     this.#table = table
-    this.#restores = restores
+    this.#restoreGate = restoreGate
   }
 
   get engine(): Table['engine'] {
@@ -28,22 +28,22 @@ export class GuardedTable implements Table {
   async rows(request: RowsRequest): Promise<readonly TableRow[]> {
     const rows = await this.#table.rows(request)
     const { keys = [], ranges = [] } = request
-    if (keys.some(isRowOfUser) || ranges.some(hasRowsOfUsers)) await this.#restores.requireRestored()
+    if (keys.some(isRowOfUser) || ranges.some(hasRowsOfUsers)) await this.#restoreGate.requireRestored()
     return rows
   }
 
   async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
-    if (isRowOfUser(key)) await this.#restores.requireRestored()
+    if (isRowOfUser(key)) await this.#restoreGate.requireRestored()
     return this.#table.change(key, expected, writes)
   }
 
   async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    if (isRowOfUser(key)) await this.#restores.requireRestored()
+    if (isRowOfUser(key)) await this.#restoreGate.requireRestored()
     return this.#table.put(key, writes)
   }
 
   async remove(keys: readonly Buffer[]): Promise<void> {
-    if (keys.some(isRowOfUser)) await this.#restores.requireRestored()
+    if (keys.some(isRowOfUser)) await this.#restoreGate.requireRestored()
     return this.#table.remove(keys)
   }
 
