@@ -38,10 +38,10 @@ export interface MarkedCells {
   /**
    * Marks the cells of all observers whose keys have expired, except covered ones. May be repeated with the same expiries.
    * @param expiries at or below a timestamp at which nothing commits any more.
-   * @param beside written in the batch of the last mark.
+   * @param extraRecords written in the batch of the last mark.
    * @throws KvError `storage_unavailable`
    */
-  markExpired(expiries: readonly ExpiryChange[], beside: readonly SystemWrite[]): Promise<void>
+  markExpired(expiries: readonly ExpiryChange[], extraRecords: readonly SystemWrite[]): Promise<void>
 
   /** Removes records of observers that are not registered, however many, in steps. @throws KvError `storage_unavailable` */
   sweep(pace?: Pace): Promise<void>
@@ -50,7 +50,7 @@ export interface MarkedCells {
 export interface CellDecision<T> {
   readonly value: T
   readonly changes: readonly CellChange[]
-  readonly beside?: readonly SystemWrite[] | undefined
+  readonly extraRecords?: readonly SystemWrite[] | undefined
 }
 
 /**

@@ -112,13 +112,13 @@ export class RecordTable<T> {
    * Changes one record. Changes of this process run one after the other; changes of other servers are not overwritten.
    * @param decide returns the wanted value; undefined removes the record. It gets the present one, again if another server was
    *   faster. If it throws, nothing changes.
-   * @param beside see `SystemRecords.replace`.
+   * @param extraRecords see `SystemRecords.replace`.
    * @throws KvError `storage_unavailable`: the change may or may not be done.
    */
   async change<D extends T | undefined>(
     name: string,
     decide: (present: T | undefined) => Awaitable<D>,
-    beside: (wanted: D) => readonly SystemWrite[] = () => [],
+    extraRecords: (wanted: D) => readonly SystemWrite[] = () => [],
   ): Promise<D> {
     const record = this.#recordOf(name)
     this.#changing.set(name, (this.#changing.get(name) ?? 0) + 1)
@@ -127,7 +127,7 @@ export class RecordTable<T> {
         for (let tries = 1; tries <= TRIES_MAX; tries++) {
           const { bytes, value } = await this.#read(name)
           const wanted = await decide(value)
-          const writes = beside(wanted)
+          const writes = extraRecords(wanted)
           if (wanted === value && writes.length === 0) return wanted
           if (await this.#replace(name, bytes, wanted, writes)) return wanted
         }
@@ -149,12 +149,12 @@ export class RecordTable<T> {
     name: string,
     before: Uint8Array | undefined,
     wanted: T | undefined,
-    beside: readonly SystemWrite[],
+    extraRecords: readonly SystemWrite[],
   ): Promise<boolean> {
     this.#inDoubt.set(name, wanted)
     const bytes = wanted && this.#kind.encode(wanted)
     try {
-      const isDone = await this.#system.replace(this.#recordOf(name), before, bytes, beside)
+      const isDone = await this.#system.replace(this.#recordOf(name), before, bytes, extraRecords)
       if (isDone) this.#note(name, bytes)
       else this.#inDoubt.delete(name)
       return isDone

@@ -49,14 +49,14 @@ export interface SystemRecords {
    * caller holds the name.
    * @param expected undefined: no record.
    * @param value undefined removes the record.
-   * @param beside written in the same batch; on a store that several servers share, before it and each alone.
+   * @param extraRecords written in the same batch; on a store that several servers share, before it and each alone.
    * @returns whether the record is as wanted. When a record is removed and the answer is lost, another process may have done it.
    */
   replace(
     name: SystemName,
     expected: Uint8Array | undefined,
     value: Uint8Array | undefined,
-    beside?: readonly SystemWrite[],
+    extraRecords?: readonly SystemWrite[],
   ): Promise<boolean>
 
   many(names: readonly SystemName[]): Promise<readonly (Uint8Array | undefined)[]>

@@ -316,7 +316,7 @@ const MUTANTS = [
   ],
   // Collection
   ['pins hold nothing back', 'gc/pins', "yield { by: 'pin', ts: pin.ts };", ';'],
-  ['pins are not stored', 'store/record-table', 'before, bytes, beside)', 'before, undefined, beside)'],
+  ['pins are not stored', 'store/record-table', 'before, bytes, extraRecords)', 'before, undefined, extraRecords)'],
   // Observers
   [
     'resolving a lock marks nothing',

@@ -452,7 +452,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
       return cells.change(this.id, keys, (found, changeTs) => {
         const clean = found.filter(({ entry }) => entry === undefined)
         const changes = clean.map(({ key }): CellChange => ({ key, entry: { changeTs, kind: 'backfill', depth: 0 } }))
-        return { value: true, changes, beside: [{ name: record, value: after }] }
+        return { value: true, changes, extraRecords: [{ name: record, value: after }] }
       })
     })
   }

@@ -107,7 +107,7 @@ export interface WriteOptions {
   /** The prewrite that decided. If it puts write records, its keys must appear locked to readers until they are written. */
   readonly onePc?: PrewriteRequest
   /** Written in the same batch, even without mutations. */
-  readonly beside?: readonly SystemWrite[] | undefined
+  readonly extraRecords?: readonly SystemWrite[] | undefined
   /** Changes of cells and consumers, written in the same batch, even without mutations. */
   readonly ridden?: Ridden | undefined
   /** Awaited before the write, while the keys appear locked. If it rejects, nothing is written. */

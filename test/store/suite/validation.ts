@@ -75,8 +75,8 @@ export function validationCases({ open, test, needing }: Contract): void {
     await write(store, 20, 21, [put('k')])
     for (const covering of [range(), range('k'), range(undefined, 'k\0'), range('a', 'z')])
       expect(await codeOf(validate([], [covering]))).toBe('write_conflict')
-    for (const beside of [range('k\0'), range(undefined, 'k'), range('z', 'a')])
-      expect(await codeOf(validate([], [beside]))).toBe('none')
+    for (const other of [range('k\0'), range(undefined, 'k'), range('z', 'a')])
+      expect(await codeOf(validate([], [other]))).toBe('none')
     expect(await codeOf(validate([], [range(undefined, 'k'), range('l'), range('j')]))).toBe('write_conflict')
   })
 

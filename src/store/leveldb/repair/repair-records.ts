@@ -112,7 +112,7 @@ class RecordsRepair {
     }
     // Read before damaged records are removed.
     const mark = await numberOr(this.#sealed, META_MARK)
-    const [, ...beside] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
+    const [, ...extraFields] = mark === undefined || resetsMark ? [] : await fieldsOf(this.#sealed, META_MARK)
     const safePoint = await numberOr(this.#sealed, META_SAFE_POINT)
     const logStart = await numberOr(this.#sealed, META_LOG_START)
     const logRead = await numberOr(this.#sealed, META_LOG_READ)
@@ -124,7 +124,7 @@ class RecordsRepair {
     await newest.noteLog(this.#engine)
     const newestData = newest.ts
     if (!resetsMark) await newest.noteMeta(this.#sealed) // A wrong clock's timestamps go down with the mark.
-    const inForce = await this.#mendMark(mark, beside, newest.ts, isMarkLow)
+    const inForce = await this.#mendMark(mark, extraFields, newest.ts, isMarkLow)
     this.#hintAtClock(inForce, newestData)
     if (resetsMark) await this.#dropPins(inForce)
     await this.#mendSafePoint(safePoint, inForce)
@@ -208,10 +208,10 @@ class RecordsRepair {
     else this.#done(ops.some(({ type }) => type === 'put') ? 'restored' : 'removed', message)
   }
 
-  /** @param beside further fields of the mark's record. @returns the oracle's mark, above every timestamp on disk. */
+  /** @param extraFields further fields of the mark's record. @returns the oracle's mark, above every timestamp on disk. */
   async #mendMark(
     mark: Timestamp | undefined,
-    beside: readonly unknown[],
+    extraFields: readonly unknown[],
     newest: Timestamp,
     isMarkLow: boolean,
   ): Promise<Timestamp> {
@@ -221,7 +221,7 @@ class RecordsRepair {
     const inForce = mark === undefined || areFilesDamaged || isMarkLow || resetsMark ? raised : mark
     if (inForce !== mark) {
       if (resetsMark) this.#findings++
-      await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce, ...beside]) }], true)
+      await this.#sealed.write([{ type: 'put', key: META_MARK, value: packRecord([inForce, ...extraFields]) }], true)
       this.#done('restored', `the oracle's mark: it is ${dated(inForce)} now, above every timestamp in the database`)
     }
     return inForce

@@ -69,8 +69,8 @@ export class CellCalls implements MarkedCells {
     return this.#change(
       keys.map((key) => ({ id, key })),
       (cells, ts) => {
-        const { value, changes, beside } = decide(cells, ts)
-        return { value, beside, effects: effectsOf(id, cells, changes) }
+        const { value, changes, extraRecords } = decide(cells, ts)
+        return { value, extraRecords, effects: effectsOf(id, cells, changes) }
       },
     )
   }
@@ -90,13 +90,13 @@ export class CellCalls implements MarkedCells {
         },
       },
       decide: () => {
-        const { value, effects, beside } = decide(cells, ts)
-        return { ok: true, value, mutations: [], beside, ridden: { effects } }
+        const { value, effects, extraRecords } = decide(cells, ts)
+        return { ok: true, value, mutations: [], extraRecords, ridden: { effects } }
       },
     })
   }
 
-  async markExpired(expiries: readonly ExpiryChange[], beside: readonly SystemWrite[]): Promise<void> {
+  async markExpired(expiries: readonly ExpiryChange[], extraRecords: readonly SystemWrite[]): Promise<void> {
     const marks = new Map<SystemName, ExpiredCell>()
     for (const { key, commitTs } of expiries)
       for (const { id } of this.#rows.observed.at(key))
@@ -108,7 +108,7 @@ export class CellCalls implements MarkedCells {
       await this.#change(some, (found) => ({
         value: undefined,
         effects: some.flatMap((cell, i) => this.#expiredEffect(cell, found[i] as Cell) ?? []),
-        beside: isLast ? beside : [],
+        extraRecords: isLast ? extraRecords : [],
       }))
     }
   }
@@ -150,7 +150,7 @@ export class CellCalls implements MarkedCells {
   }
 }
 
-interface Decided<T> extends Pick<CellDecision<T>, 'value' | 'beside'> {
+interface Decided<T> extends Pick<CellDecision<T>, 'value' | 'extraRecords'> {
   readonly effects: readonly CellEffect[]
 }
 

@@ -436,7 +436,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
-    { onePc, beside = NO_RECORDS, ridden }: WriteOptions,
+    { onePc, extraRecords = NO_RECORDS, ridden }: WriteOptions,
     effects: CellEffect[] | undefined,
     changes: LoggedChange[],
   ): Generator<void, EngineOp[], void> {
@@ -457,7 +457,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
         for (const record of changeRecords(changes.slice(from, from + SLICE_ITEMS))) ops.push(record)
         yield
       }
-    for (const write of beside) ops.push(systemOp(write))
+    for (const write of extraRecords) ops.push(systemOp(write))
     for (const consumer of ridden?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
     if (effects === undefined) return ops
     // A client's version ahead of the clock may be above a notification, without a conflict of rows.

@@ -59,11 +59,11 @@ export class SystemKeyspace implements SystemRecords {
     name: SystemName,
     expected: Uint8Array | undefined,
     value: Uint8Array | undefined,
-    beside: readonly SystemWrite[] = [],
+    extraRecords: readonly SystemWrite[] = [],
   ): Promise<boolean> {
     const present = await this.get(name)
     if (Buffer.compare(present ?? NONE, expected ?? NONE) !== 0) return false
-    await this.write([{ name, value }, ...beside])
+    await this.write([{ name, value }, ...extraRecords])
     return true
   }
 }

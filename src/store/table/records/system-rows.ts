@@ -71,9 +71,9 @@ export class SystemRows implements SystemRecords {
     name: SystemName,
     expected: Uint8Array | undefined,
     value: Uint8Array | undefined,
-    beside: readonly SystemWrite[] = [],
+    extraRecords: readonly SystemWrite[] = [],
   ): Promise<boolean> {
-    await this.write(beside)
+    await this.write(extraRecords)
     const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
     const isDone = async () => Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
     return certainChange(this.#table, rowKeyOfSystem(name), condition, [recordWrite(value)], { isDone })

@@ -426,12 +426,12 @@ describe('the mark', () => {
   test('that is older than the data goes above them', async () => {
     const directory = await newDirectory()
     const { model } = await writeRandomDatabase(directory, new Random(SEED), { keys: 30, rounds: 1, txns: 10 })
-    const beside = [1, 2, 3]
-    const old = packRecord([timestampFromMs(START_MS - YEAR_MS), beside])
+    const extraFields = [1, 2, 3]
+    const old = packRecord([timestampFromMs(START_MS - YEAR_MS), extraFields])
     await rewrite(directory, [{ type: 'put', key: META_MARK, value: old }])
     expect(await repair(directory)).toMatchObject({ isSound: true, losses: 0 })
     const record = await withEngine(directory, (engine) => engine.get(META_MARK))
-    expect(unpackRecord(record as Buffer, 'meta', 1)[1]).toEqual(beside)
+    expect(unpackRecord(record as Buffer, 'meta', 1)[1]).toEqual(extraFields)
     await expectUsable(directory, model)
   })
 
