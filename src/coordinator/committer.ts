@@ -33,7 +33,7 @@ export interface CommitOptions {
    * The store cannot commit in one phase. If a transaction has no riders but leases, `validateReads` checks them at the
    * commit_ts.
    */
-  readonly judgesLeases?: boolean
+  readonly checksLeasesAtCommit?: boolean
   /** Most keys of a transaction that uses async commit; 0 turns it off. */
   readonly asyncCommitKeysMax: number
   readonly triesMax: number
@@ -121,10 +121,10 @@ export class Committer {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
     const { riders } = plan
     this.#riders = riders
-    if (context.commitOptions.judgesLeases && hasLeasesOnly(riders)) this.#judgeLater()
+    if (context.commitOptions.checksLeasesAtCommit && hasLeasesOnly(riders)) this.#checkLeasesAtCommit()
   }
 
-  #judgeLater(): void {
+  #checkLeasesAtCommit(): void {
     this.#leases = this.#riders?.leases ?? []
     this.#riders = undefined
   }
@@ -181,7 +181,7 @@ export class Committer {
     } finally {
       this.#stopHeartbeat()
     }
-    this.#judgeLater()
+    this.#checkLeasesAtCommit()
     return this.#runInPhases()
   }
 
@@ -267,8 +267,8 @@ export class Committer {
       linearizable: true,
       ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
-      ...(this.#leases.length > 0 && this.context.commitOptions.judgesLeases
-        ? { riders: { leases: this.#leases, judgedAtCommit: true } }
+      ...(this.#leases.length > 0 && this.context.commitOptions.checksLeasesAtCommit
+        ? { riders: { leases: this.#leases, leasesCheckedAtCommit: true } }
         : {}),
       ...(markDepth ? { markDepth } : {}),
       ...(minCommitTs ? { minCommitTs } : {}),

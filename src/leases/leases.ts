@@ -10,7 +10,7 @@ import type { LeaseRider } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { AttachedKeys } from './attached-keys.js'
-import { judgePut } from './judge-put.js'
+import { decidePut } from './decide-put.js'
 import type { LeaseTerms, SeenLease } from './lease-terms.js'
 import { closing, heldByAnother, isFree, keysAreLocked, otherFence, requireSound, tooManyWait } from './refusals.js'
 import { requireHolder, requireLeaseName } from './rules/lease.js'
@@ -299,8 +299,8 @@ export class Leases implements LeasesApi {
         answered = 0
       }
       try {
-        const judged = this.#judge(round, waiting)
-        if (!(judged instanceof Promise ? await judged : judged)) return undefined
+        const decided = this.#decide(round, waiting)
+        if (!(decided instanceof Promise ? await decided : decided)) return undefined
       } catch (error) {
         if (round.seen.held === undefined && isKvError(error, 'storage_unavailable')) throw error // The other requests would fail too.
         this.#waiting.remove(waiting)
@@ -315,28 +315,28 @@ export class Leases implements LeasesApi {
   }
 
   /** Answers a request, unless it has to wait. @returns false when the lease must be looked at again. */
-  #judge(round: Round, waiting: WaitingHolder): Awaitable<boolean> {
+  #decide(round: Round, waiting: WaitingHolder): Awaitable<boolean> {
     const { name, seen } = round
     const { record, held } = seen
     const { request, isOver } = waiting
-    const verdict = judgePut(request, held)
+    const verdict = decidePut(request, held)
     if (held !== undefined && verdict === 'held') {
       if (isOver || request.fence !== undefined) this.#answer(waiting, heldByAnother(held))
       else this.#waiting.stay(waiting)
     } else if (verdict === 'other_fence') this.#answer(waiting, otherFence(name, held))
     else if (held === undefined && record !== undefined && hasKeysToEnd(record))
-      return this.#judgeAfterKeys(round, waiting, record)
+      return this.#decideAfterKeys(round, waiting, record)
     else return this.#give(round, waiting)
     return true
   }
 
   /** Answers the request after the keys of the last holder are deleted: no grant comes before that. */
-  async #judgeAfterKeys(round: Round, waiting: WaitingHolder, { holder }: LeaseRecord): Promise<boolean> {
+  async #decideAfterKeys(round: Round, waiting: WaitingHolder, { holder }: LeaseRecord): Promise<boolean> {
     const { name, seen } = round
     round.areKeysLocked ||= !(await this.#ended(name, seen, 'ranOut'))
     if (!round.areKeysLocked) {
       round.seen = await this.#terms.look(name)
-      return this.#judge(round, waiting)
+      return this.#decide(round, waiting)
     }
     if (waiting.isOver) this.#answer(waiting, keysAreLocked(name, holder, physicalMs(seen.nowTs)))
     else this.#waiting.stay(waiting)

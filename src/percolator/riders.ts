@@ -44,7 +44,7 @@ export interface Riders {
    * In process only: the committer checks the leases, and there are no other riders. The prewrite is then one of two phases. See
    * `ValidateReadsRequest.leases`.
    */
-  readonly judgedAtCommit?: boolean | undefined
+  readonly leasesCheckedAtCommit?: boolean | undefined
 }
 
 /**

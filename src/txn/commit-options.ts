@@ -8,7 +8,7 @@ export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }:
     batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : batchBytes,
     commitsPrimaryAlone: !atomicRequests,
     onePhase: onePhaseCommit,
-    judgesLeases: !onePhaseCommit,
+    checksLeasesAtCommit: !onePhaseCommit,
     asyncCommitKeysMax: asyncCommit ? asyncCommitKeysMax : 0,
     triesMax,
     isInProcess: atomicRequests,

@@ -11,7 +11,7 @@ import { failureOf } from './support.js'
 /** How a transaction is held to its leases where the store cannot commit in one phase. */
 
 const stores = memoryStores()
-const SHARED = { ...COMMIT_OPTIONS_DEFAULT, onePhase: false, judgesLeases: true }
+const SHARED = { ...COMMIT_OPTIONS_DEFAULT, onePhase: false, checksLeasesAtCommit: true }
 const LEASES = [{ lease: 'leader', fence: 7, index: 0 }]
 
 async function begun({ lost = false, expired = 0, refuses = false, options = SHARED } = {}) {
@@ -48,24 +48,26 @@ async function begun({ lost = false, expired = 0, refuses = false, options = SHA
   return { store, coordinator, txn, requests, names }
 }
 
-test('its leases are judged at the commit_ts, after all prewrites', async () => {
+test('its leases are checked at the commit_ts, after all prewrites', async () => {
   const { coordinator, txn, requests, names } = await begun()
   await txn.put(utf8('a'), utf8('1'))
   const commitTs = await txn.commit(undefined, { leases: LEASES })
   await coordinator.idle()
   expect(names()).toEqual(['prewrite', 'tso', 'validateReads', 'commit'])
-  expect(requests<PrewriteRequest>('prewrite')).toMatchObject([{ riders: { leases: LEASES, judgedAtCommit: true } }])
+  expect(requests<PrewriteRequest>('prewrite')).toMatchObject([
+    { riders: { leases: LEASES, leasesCheckedAtCommit: true } },
+  ])
   expect(requests<PrewriteRequest>('prewrite')[0]).not.toHaveProperty('useAsyncCommit')
   expect(requests<ValidateReadsRequest>('validateReads')).toMatchObject([{ leases: LEASES, commitTs }])
 })
 
-test('with each other commit_ts they are judged again', async () => {
+test('with each other commit_ts they are checked again', async () => {
   const { txn, requests } = await begun({ expired: 2 })
   await txn.put(utf8('a'), utf8('1'))
   const commitTs = await txn.commit(undefined, { leases: LEASES })
-  const judged = requests<ValidateReadsRequest>('validateReads')
-  expect(judged).toMatchObject([{ leases: LEASES }, { leases: LEASES }, { leases: LEASES }])
-  const timestamps: Timestamp[] = judged.map((request) => request.commitTs)
+  const checks = requests<ValidateReadsRequest>('validateReads')
+  expect(checks).toMatchObject([{ leases: LEASES }, { leases: LEASES }, { leases: LEASES }])
+  const timestamps: Timestamp[] = checks.map((request) => request.commitTs)
   expect(new Set(timestamps).size).toBe(3)
   expect(timestamps.at(-1)).toBe(commitTs)
   expect(requests<CommitRequest>('commit').at(-1)?.commitTs).toBe(commitTs)
@@ -90,7 +92,7 @@ test('other riders still need one phase', async () => {
 })
 
 describe('a client whose server turns out to be unable to commit in one phase', () => {
-  const client = { refuses: true, options: { ...COMMIT_OPTIONS_DEFAULT, judgesLeases: false } }
+  const client = { refuses: true, options: { ...COMMIT_OPTIONS_DEFAULT, checksLeasesAtCommit: false } }
 
   test('validates the leases itself', async () => {
     const { coordinator, txn, requests, names } = await begun(client)

@@ -2,7 +2,7 @@ import { KvError } from '../../src/errors/kv-error.js'
 import { StoreMeters } from '../../src/meters/store-meters.js'
 import { gc } from '../../src/percolator/actions/gc.js'
 import { blocksRead, get } from '../../src/percolator/actions/get.js'
-import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../src/percolator/actions/validate-reads.js'
+import { decideLock, hasExpiredSince, isNewer, readChanged } from '../../src/percolator/actions/validate-reads.js'
 import type { AcquirePessimisticLockRequest, ValidateReadsRequest } from '../../src/percolator/api.js'
 import { keyLocked } from '../../src/percolator/errors.js'
 import type { Lock } from '../../src/percolator/lock.js'
@@ -177,9 +177,9 @@ export class SnapshotStore implements RowAccess {
     this.observeRead(request.commitTs)
     for (const key of request.keys) {
       const { lock, writes } = this.rowOf(key)
-      const judged = lock === undefined ? 'free' : judgeLock(key, lock, request)
-      if (lock !== undefined && judged === 'wait') throw keyLocked(lockInfo(key, lock))
-      if (lock !== undefined && judged === 'conflict')
+      const decision = lock === undefined ? 'free' : decideLock(key, lock, request)
+      if (lock !== undefined && decision === 'wait') throw keyLocked(lockInfo(key, lock))
+      if (lock !== undefined && decision === 'conflict')
         throw readChanged(key, request.startTs, { startTs: lock.startTs, commitTs: 0, primary: lock.primary })
       const newer = writes.find((write) => isNewer(write, request))
       if (newer !== undefined) throw readChanged(key, request.startTs, newer)

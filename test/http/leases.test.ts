@@ -351,7 +351,7 @@ describe('a transaction', () => {
     expectProblem(await leasing.server.get('/v1/kv/k'), 'not_found')
   })
 
-  test('that was stored under its Idempotency-Key is not judged again', async () => {
+  test('that was stored under its Idempotency-Key is not checked again', async () => {
     const leasing = await Leasing.start()
     const fence = await leasing.fence('leader', 'a')
     const body = { checks: [{ lease: 'leader', fence }], ops: [{ op: 'increment', key: 'n' }] }
@@ -421,7 +421,7 @@ describe('an open transaction', () => {
           expectProblem(await leasing.server.get('/v1/kv/late'), 'not_found')
           okBody(await leasing.remove('leader', 'holder=b'))
         } else expectProblem(await commit(late), 'precondition_failed')
-        expect(okBody(await commit(kept))).toEqual(first) // The repeat is not judged again.
+        expect(okBody(await commit(kept))).toEqual(first) // The repeat is not checked again.
         expectProblem(await commit(late), 'precondition_failed')
         expectProblem(
           await leasing.server.send('PUT', `${late}/kv/late`, { 'content-type': 'text/plain' }, '2'),
@@ -458,7 +458,7 @@ describe('an open transaction', () => {
 })
 
 describe('a prewrite', () => {
-  test('commits under its fence, and its repeat is not judged again', async () => {
+  test('commits under its fence, and its repeat is not checked again', async () => {
     const leasing = await Leasing.start()
     const { server } = leasing
     const fence = await leasing.fence('leader', 'a')

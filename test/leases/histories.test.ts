@@ -135,7 +135,7 @@ class Model {
   }
 }
 
-test('what holders are told is what transactions are judged by, over restarts and clocks that are set', async () => {
+test('what holders are told is what transactions are checked by, over restarts and clocks that are set', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 60 }), async (steps) => {
       const clocks = new TwoClocks()

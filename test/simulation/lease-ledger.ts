@@ -132,7 +132,7 @@ export class LeaseLedger {
   }
 
   /**
-   * @param ts was handed out after a release: what is committed later under the fence was not judged.
+   * @param ts was handed out after a release: what is committed later under the fence was not checked.
    * @param areKeysDeleted those that were attached.
    */
   over(lease: string, fence: Timestamp, ts: Timestamp, areKeysDeleted: boolean): void {

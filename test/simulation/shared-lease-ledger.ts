@@ -75,7 +75,7 @@ export class SharedLeaseLedger implements LeaseBooks {
   /** Leases live on without the process that has granted them. */
   restarted(): void {}
 
-  /** It is judged by its commit_ts: `checkLeases`. */
+  /** It is checked by its commit_ts: `checkLeases`. */
   letIn(): void {}
 
   get grants(): number {

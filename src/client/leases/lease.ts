@@ -70,7 +70,7 @@ export class Lease {
    * `precondition_failed`. A program that was stopped for a while may notice it late, so its writes must depend on the lease.
    */
   get signal(): AbortSignal {
-    this.#judge()
+    this.#checkEnd()
     return this.#abort.signal
   }
 
@@ -118,7 +118,7 @@ export class Lease {
   #watchEnd(): void {
     this.#stopEnd()
     this.#stopEnd = this.#at(this.#endsAtMs, () => {
-      this.#judge()
+      this.#checkEnd()
       if (!this.#abort.signal.aborted) this.#watchEnd() // Timers may fire a fraction of a millisecond early.
     })
   }
@@ -128,7 +128,7 @@ export class Lease {
   }
 
   /** Ends the lease if its time is over. */
-  #judge(): void {
+  #checkEnd(): void {
     if (this.#abort.signal.aborted) return
     if (this.#backend.now() < this.#endsAtMs) return
     const why = this.#failure instanceof Error ? `: ${this.#failure.message}` : ''
@@ -152,7 +152,7 @@ export class Lease {
   }
 
   async #renew(): Promise<void> {
-    this.#judge()
+    this.#checkEnd()
     if (this.#abort.signal.aborted) return
     const { name, holder, fence, ttlMs } = this
     const sentAtMs = this.#backend.now()
@@ -168,7 +168,7 @@ export class Lease {
       const request = { holder, ttlMs, fence, signal }
       const { expiresAtMs } = await this.#backend.during(() => this.#backend.leases.put(name, request))
       endTry()
-      this.#judge()
+      this.#checkEnd()
       if (this.#abort.signal.aborted) return
       this.#expiresAtMs = expiresAtMs
       this.#holdFrom(sentAtMs)

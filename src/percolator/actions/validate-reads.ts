@@ -14,7 +14,7 @@ type Span = Omit<ValidateReadsRequest, keyof ReadSet>
  * and is the older of the two. `wait`: it may, and is the younger. Of two transactions that validate each other's writes, the
  * younger gives way, so that one commits and neither waits for ever.
  */
-export function judgeLock(key: Uint8Array, lock: Lock, { startTs, commitTs }: Span): 'free' | 'wait' | 'conflict' {
+export function decideLock(key: Uint8Array, lock: Lock, { startTs, commitTs }: Span): 'free' | 'wait' | 'conflict' {
   if (lock.startTs === startTs || !blocksRead(lock, key, commitTs)) return 'free'
   return lock.startTs < startTs ? 'conflict' : 'wait'
 }

@@ -43,7 +43,7 @@ export function prewriteChange(
   isExclusive: boolean,
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
-  const riders = request.riders?.judgedAtCommit ? undefined : sources.ridersOf?.(request)
+  const riders = request.riders?.leasesCheckedAtCommit ? undefined : sources.ridersOf?.(request)
   return {
     latches: riders?.latches,
     preparation: riders,

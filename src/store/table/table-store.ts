@@ -283,7 +283,7 @@ function inTwoPhases(
   name: string,
 ): PrewriteRequest {
   if (riders === undefined) return request
-  if (!riders.judgedAtCommit)
+  if (!riders.leasesCheckedAtCommit)
     throw new KvError('not_supported', `riders need one-phase commit, which the store ${name} does not have`, {})
   return { ...request, riders }
 }

@@ -1,6 +1,6 @@
 import { mergedRanges } from '../../../bytes/key-range.js'
 import { runSliced } from '../../../event-loop/time-slicer.js'
-import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
+import { decideLock, hasExpiredSince, isNewer, readChanged } from '../../../percolator/actions/validate-reads.js'
 import type { ValidateReadsRequest } from '../../../percolator/api.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
 import type { WriteRecord } from '../../../percolator/write.js'
@@ -25,17 +25,17 @@ export class ReadValidation {
       if (startTs < this.#rows.safePoint) throw belowSafePoint(startTs, this.#rows.safePoint)
       // The same order as in `scan`: raise max_ts, check the locks, take the snapshot.
       const younger = new Set<LockEntry>()
-      const judge = (entry: LockEntry): boolean => {
-        const judged = judgeLock(entry.key, entry.lock, request)
-        if (judged === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
-        if (judged === 'wait') younger.add(entry)
+      const check = (entry: LockEntry): boolean => {
+        const decision = decideLock(entry.key, entry.lock, request)
+        if (decision === 'conflict') throw readChanged(entry.key, startTs, { ...entry.lock, commitTs: 0 })
+        if (decision === 'wait') younger.add(entry)
         return true
       }
       for (const key of keys) {
         const entry = this.#rows.locks.get(key)
-        if (entry !== undefined) judge(entry)
+        if (entry !== undefined) check(entry)
       }
-      for (const range of ranges) await runSliced(this.#rows.locks.walk(range, judge))
+      for (const range of ranges) await runSliced(this.#rows.locks.walk(range, check))
       if (younger.size > 0) {
         await this.#rows.settledOrLocked([...younger])
         continue

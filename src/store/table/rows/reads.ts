@@ -5,7 +5,7 @@ import type { LockInfo } from '../../../errors/lock-info.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { blocksRead } from '../../../percolator/actions/get.js'
 import { mvccGet } from '../../../percolator/actions/mvcc-get.js'
-import { hasExpiredSince, isNewer, judgeLock, readChanged } from '../../../percolator/actions/validate-reads.js'
+import { decideLock, hasExpiredSince, isNewer, readChanged } from '../../../percolator/actions/validate-reads.js'
 import type {
   BatchGetRequest,
   GetAnswer,
@@ -233,21 +233,21 @@ export class Reads {
     const columns = [LOCK_COLUMN, ...versionsSince(startTs)]
     /** By key, because a key may also be in a range. */
     const younger = new Map<string, LockInfo>()
-    const judge = (key: Uint8Array, cells: RowCells): void => {
+    const check = (key: Uint8Array, cells: RowCells): void => {
       const { lock, writes } = cells
-      const judged = lock && judgeLock(key, lock, request)
-      if (lock !== undefined && judged === 'conflict') throw readChanged(key, startTs, { ...lock, commitTs: 0 })
+      const decision = lock && decideLock(key, lock, request)
+      if (lock !== undefined && decision === 'conflict') throw readChanged(key, startTs, { ...lock, commitTs: 0 })
       const newer = writes.find((write) => isNewer(write, request))
       const seen = versionAt(cells, startTs)
       const change = newer ?? (seen !== undefined && hasExpiredSince(seen, request) ? seen : undefined)
       if (change !== undefined) throw readChanged(key, startTs, change)
-      if (lock !== undefined && judged === 'wait') younger.set(keyText(key), lockInfo(key, lock))
+      if (lock !== undefined && decision === 'wait') younger.set(keyText(key), lockInfo(key, lock))
     }
     for (const { key, cells } of await this.#table.rows({ keys: keys.map(rowKeyOf), columns }))
-      judge(keyOfRow(key), decodeCells(cells))
+      check(keyOfRow(key), decodeCells(cells))
     for (const range of mergedRanges(ranges))
       for await (const rows of this.#scan.pages(range, columns))
-        for (const { key, cells } of rows) judge(keyOfRow(key), decodeCells(cells))
+        for (const { key, cells } of rows) check(keyOfRow(key), decodeCells(cells))
     await this.#requireKept(startTs)
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
   }

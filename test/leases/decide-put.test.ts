@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { judgePut } from '../../src/leases/judge-put.js'
+import { decidePut } from '../../src/leases/decide-put.js'
 
 const held = { holder: 'a', fence: 7 }
 
@@ -13,5 +13,5 @@ test.each([
   ['that of another, by the fence of that', { holder: 'b', fence: 7 }, held, 'held'],
   ['that of another, by an old fence', { holder: 'b', fence: 6 }, held, 'other_fence'],
 ] as const)('%s', (_, request, present, verdict) => {
-  expect(judgePut(request, present)).toBe(verdict)
+  expect(decidePut(request, present)).toBe(verdict)
 })

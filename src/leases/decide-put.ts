@@ -9,7 +9,7 @@ import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
  */
 export type PutVerdict = 'grant' | 'renew' | 'held' | 'other_fence'
 
-export function judgePut(
+export function decidePut(
   { holder, fence }: Pick<LeaseRequest, 'holder' | 'fence'>,
   held: Pick<LeaseState, 'holder' | 'fence'> | undefined,
 ): PutVerdict {
