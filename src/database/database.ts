@@ -278,16 +278,16 @@ export class Database {
    * Runs a small one-shot transaction in this turn of the event loop, if it has nothing to wait for but the disk.
    * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `transact`. Must not
    *   throw.
-   * @returns false, having done nothing, when `transactInTurns` must be called instead.
+   * @returns false, having done nothing, when `transactAsync` must be called instead.
    * @throws KvError the refusal of a check or an op, at once: then `done` is not called.
    */
-  transactNow(request: OneShot, done: OneShotDone): boolean {
-    return this.#oneShots.runNow(request, done)
+  transactSync(request: OneShot, done: OneShotDone): boolean {
+    return this.#oneShots.runSync(request, done)
   }
 
-  /** As `transact`, for a transaction that `transactNow` has not run. */
-  transactInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
-    return this.#oneShots.runInTurns(request)
+  /** As `transact`, for a transaction that `transactSync` has not run. */
+  transactAsync(request: OneShot): Promise<Once<OneShotAnswer>> {
+    return this.#oneShots.runAsync(request)
   }
 
   /** The Percolator call `prewrite` of a client that coordinates its own transaction: see `ridingPrewrite`. */

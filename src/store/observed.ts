@@ -120,7 +120,7 @@ export class Observed {
   /** False for most writes of unobserved keys, at the cost of a look-up per key. */
   mayMark(mutations: readonly Mutation[]): boolean {
     if (this.#byId.size === 0) return false
-    if (mutations.length > MUTATIONS_NOW_MAX) return true
+    if (mutations.length > MUTATIONS_SYNC_MAX) return true
     return mutations.some(({ key }) => this.at(key).length > 0)
   }
 
@@ -191,7 +191,7 @@ const NOBODY: readonly Observer[] = []
 const NO_CELLS: readonly AskedNotification[] = []
 const LOOK_UPS_PER_SLICE = 32
 /** More mutations are looked up in slices. */
-const MUTATIONS_NOW_MAX = 64
+const MUTATIONS_SYNC_MAX = 64
 
 export function tooManyMarks(): KvError<'payload_too_large'> {
   const detail = `the keys and the observers of their ranges would make over ${MARKS_MAX} marks in one transaction`

@@ -60,7 +60,7 @@ export interface Traits {
  * @returns false, having done nothing, when the prewrite would have to wait or is refused; `prewrite` then tells the reason.
  * @throws KvError the final refusal of a rider.
  */
-export type PrewriteNow = (
+export type PrewriteSync = (
   request: PrewriteRequest,
   done: (error: unknown, answer: PrewriteAnswer | undefined) => void,
 ) => boolean
@@ -207,7 +207,7 @@ export interface Store extends PercolatorApi {
    * @returns false, having done nothing, when a latch is taken, a written key is locked, or `body` returned false; always if
    *   commits take two phases.
    */
-  exclusiveNow(claim: Claim, body: (prewrite: PrewriteNow) => boolean): boolean
+  exclusiveSync(claim: Claim, body: (prewrite: PrewriteSync) => boolean): boolean
 
   /**
    * The newest version of `keys` that a client has committed above every timestamp handed out; 0: none. Call it inside

@@ -20,11 +20,11 @@ import { type Check, checksFailed, failedChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW, type Once } from './idempotency.js'
 import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
-import { OneTurn } from './one-turn.js'
 import { isRangeOp, type Op, runOps } from './op.js'
 import { type Outcomes, refuseRunning } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
 import { mayChange, requireLeases, seeingFence } from './riders.js'
+import { SyncCommit } from './sync-commit.js'
 
 export class OneShots {
   readonly #store: Store
@@ -33,7 +33,7 @@ export class OneShots {
   readonly #tryContext: TransactionContext
   readonly #isOnePhase: boolean
   readonly #outcomes: Outcomes
-  readonly #oneTurn: OneTurn
+  readonly #syncCommit: SyncCommit
   readonly #bytesMax: number
 
   /** @param limits bounds of interactive transactions. They apply to requests that can write more than they contain. */
@@ -48,7 +48,7 @@ export class OneShots {
     this.#outcomes = outcomes
     this.#context = context
     this.#isOnePhase = store.traits.onePhaseCommit
-    this.#oneTurn = new OneTurn(store, outcomes)
+    this.#syncCommit = new SyncCommit(store, outcomes)
     const { api, commitOptions, inBackground, rides, attaches } = context
     const resolver = withoutResolving(context.resolver, this.#isOnePhase)
     this.#tryContext = { api, commitOptions, inBackground, resolver, rides, attaches }
@@ -66,7 +66,7 @@ export class OneShots {
     const beganMs = stages === undefined ? 0 : performance.now()
     return new Promise((resolve, reject) => {
       request.handover?.begin()
-      const isTaken = this.runNow(request, (error, answer) => {
+      const isTaken = this.runSync(request, (error, answer) => {
         stages?.since('writeMs', beganMs)
         const { startTs, commitTs } = answer ?? {}
         if (stages !== undefined && startTs !== undefined && commitTs !== undefined)
@@ -76,16 +76,16 @@ export class OneShots {
       })
       if (isTaken) return
       request.handover?.undo()
-      resolve(this.runInTurns(request))
+      resolve(this.runAsync(request))
     })
   }
 
-  runNow(request: OneShot, done: OneShotDone): boolean {
-    return this.#oneTurn.run(request, done)
+  runSync(request: OneShot, done: OneShotDone): boolean {
+    return this.#syncCommit.run(request, done)
   }
 
-  /** `run`, for a transaction that `runNow` did not take. */
-  runInTurns(request: OneShot): Promise<Once<OneShotAnswer>> {
+  /** `run`, for a transaction that `runSync` did not take. */
+  runAsync(request: OneShot): Promise<Once<OneShotAnswer>> {
     const planned = runSliced(planOf(request))
     return planned instanceof Promise
       ? planned.then((plan) => this.#runPlanned(request, plan))

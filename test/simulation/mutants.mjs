@@ -186,7 +186,7 @@ const MUTANTS = [
   ],
   [
     'a check in one turn is not made',
-    'txn/one-turn',
+    'txn/sync-commit',
     'requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])));',
     '',
   ],
@@ -327,7 +327,7 @@ const MUTANTS = [
   [
     'a commit of two phases marks without a look at the entry',
     'store/leveldb/rows/row-store',
-    'isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow',
+    'isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entrySync',
     'undefined',
   ],
   [

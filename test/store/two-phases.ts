@@ -16,7 +16,7 @@ export function inTwoPhases(store: CompleteStore): Store {
     prewrite,
     get: async (request) => store.get(request),
     exclusive: (_, body) => body(prewrite),
-    exclusiveNow: () => false,
+    exclusiveSync: () => false,
   })
 }
 

@@ -94,7 +94,7 @@ describe('what is checked holds at commit_ts, where it is not written:', () => {
     const coordinator = new Coordinator(slow, commitOptionsOf(store.traits))
     const oneShots = new OneShots(slow, coordinator, new Outcomes(slow, coordinator, DEFAULT_LIMITS))
     const request = { checks, ops: [set('1')], maxRetries: 1, lockWaitMs: 0 }
-    expect(await codeOf(oneShots.runInTurns(request))).toBe('precondition_failed')
+    expect(await codeOf(oneShots.runAsync(request))).toBe('precondition_failed')
     expect(await read(store, 'n')).toBeUndefined()
   })
 

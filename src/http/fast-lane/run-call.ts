@@ -74,8 +74,8 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
       requireReached(txn.riders, call.grant, database)
       requireObserved(txn.riders, database)
     }
-    if (database.transactNow(txn, done)) return
-    database.transactInTurns({ ...txn, signal: call.signal }).then(
+    if (database.transactSync(txn, done)) return
+    database.transactAsync({ ...txn, signal: call.signal }).then(
       ({ answer }) => done(undefined, answer),
       (error) => done(error, undefined),
     )

@@ -88,9 +88,9 @@ export interface Change<T> {
 }
 
 export interface Preparation {
-  inTurns(): Promise<void>
+  load(): Promise<void>
   /** Does the same in this turn of the event loop. @returns false when it would have to wait. Absent: it always waits. */
-  now?(): boolean
+  loadSync?(): boolean
 }
 
 export type Decision<T> = Extract<Outcome<T>, { ok: false }> | Decided<T>

@@ -314,7 +314,7 @@ class LevelDbStore implements CompleteStore {
       this.#rows.latches.hold(exclusiveLatches(claim), () => body(this.#prewriteExclusive), claim.read),
     )
   }
-  readonly exclusiveNow: Store['exclusiveNow'] = (claim, body) => {
+  readonly exclusiveSync: Store['exclusiveSync'] = (claim, body) => {
     const { latches, locks } = this.#rows
     if (locks.hasAny(claim.written)) return false // The prewrite would be refused.
     const written = exclusiveLatches(claim)
@@ -323,7 +323,7 @@ class LevelDbStore implements CompleteStore {
     let isTaken = false
     try {
       isTaken = body((request, done) =>
-        this.#rows.updateNow(this.#calls.exclusivePrewrite(request), (error, answer) => {
+        this.#rows.updateSync(this.#calls.exclusivePrewrite(request), (error, answer) => {
           release()
           if (answer?.onePcCommitTs !== undefined) this.#rows.meters.commits.onePhase++
           done(error, answer)

@@ -222,7 +222,7 @@ export class TableStore implements Store {
     return 0
   }
 
-  exclusiveNow(): boolean {
+  exclusiveSync(): boolean {
     return false
   }
   readonly watchKeys: Store['watchKeys'] = (watcher) => this.#polling.watch(watcher)

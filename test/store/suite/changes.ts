@@ -139,8 +139,8 @@ export function changeCases(contract: Contract): void {
     const commits: Timestamp[] = [inside.onePcCommitTs ?? 0]
     let isTaken = false
     const answered = new Promise<Timestamp>((resolve, reject) => {
-      isTaken = store.exclusiveNow(claim('b'), (prewriteNow) =>
-        prewriteNow(asked('b'), (error, answer) => (error ? reject(error) : resolve(answer?.onePcCommitTs ?? 0))),
+      isTaken = store.exclusiveSync(claim('b'), (prewriteSync) =>
+        prewriteSync(asked('b'), (error, answer) => (error ? reject(error) : resolve(answer?.onePcCommitTs ?? 0))),
       )
     })
     expect(isTaken).toBe(store.name !== 'memory')

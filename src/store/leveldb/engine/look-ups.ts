@@ -38,12 +38,12 @@ export class LookUps {
   }
 
   get(key: Buffer): Buffer | undefined | Promise<Buffer | undefined> {
-    if (this.areQuick) return this.getNow(key)
+    if (this.areQuick) return this.getSync(key)
     this.#pooledLeft--
     return this.#engine.get(key)
   }
 
-  getNow(key: Buffer): Buffer | undefined {
+  getSync(key: Buffer): Buffer | undefined {
     const beganAtMs = performance.now()
     const bytes = this.#engine.getSync(key)
     this.#took(performance.now() - beganAtMs)

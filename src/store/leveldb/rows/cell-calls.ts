@@ -84,7 +84,7 @@ export class CellCalls implements MarkedCells {
       startTs: 0,
       depth: 'none',
       preparation: {
-        inTurns: async () => {
+        load: async () => {
           cells = await this.#read(named)
           ts = await this.#rows.oracle.next()
         },

@@ -112,12 +112,12 @@ export class LevelDbRiders implements PrewriteRiders {
 
   // ---- Reading
 
-  now(): boolean {
+  loadSync(): boolean {
     const names = this.#names()
-    if (names.length + this.#notify.length > RECORDS_NOW_MAX) return false
+    if (names.length + this.#notify.length > RECORDS_SYNC_MAX) return false
     const values: (Uint8Array | undefined)[] = []
     for (const name of names) {
-      const value = this.#rows.records.now(name)
+      const value = this.#rows.records.getSync(name)
       if (value === null) return false
       values.push(value)
     }
@@ -125,7 +125,7 @@ export class LevelDbRiders implements PrewriteRiders {
     return !this.#acks.some(isHidden)
   }
 
-  async inTurns(): Promise<void> {
+  async load(): Promise<void> {
     this.#found(await this.#rows.records.many(this.#names()))
     for (const one of this.#acks) if (isHidden(one)) one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
   }
@@ -237,7 +237,7 @@ export class LevelDbRiders implements PrewriteRiders {
   }
 }
 
-const RECORDS_NOW_MAX = 128
+const RECORDS_SYNC_MAX = 128
 
 /** True when a newer change has replaced the entry that the run has seen. */
 function isHidden({ entry, seen }: AckToMake): boolean {

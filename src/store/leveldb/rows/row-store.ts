@@ -198,20 +198,20 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
         if (error === undefined) resolve(value as T)
         else reject(error)
       }
-      const inTurns = (): Promise<T> => {
+      const runLatched = (): Promise<T> => {
         stages?.since('latchMs', beganMs)
         return this.#updateLatched(change)
       }
-      if (!this.#tryNow(change, texts, done)) resolve(guard(() => this.latches.hold(texts, inTurns)))
+      if (!this.#trySync(change, texts, done)) resolve(guard(() => this.latches.hold(texts, runLatched)))
     })
   }
 
-  /** `updateNow` under the latches of the keys, if they are free. */
-  #tryNow<T>(change: RowChange<T>, texts: readonly string[], done: Done<T>): boolean {
-    if (texts.length > KEYS_NOW_MAX || !this.latches.take(texts)) return false
+  /** `updateSync` under the latches of the keys, if they are free. */
+  #trySync<T>(change: RowChange<T>, texts: readonly string[], done: Done<T>): boolean {
+    if (texts.length > KEYS_SYNC_MAX || !this.latches.take(texts)) return false
     let isTaken = false
     try {
-      isTaken = this.updateNow(change, (error, value) => {
+      isTaken = this.updateSync(change, (error, value) => {
         this.latches.release(texts)
         done(error, value)
       })
@@ -228,7 +228,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const observed = readTs === undefined ? undefined : this.observeRead(readTs)
     if (observed !== undefined) await observed
     const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
-    if (preparation !== undefined) await timed(stages, 'readMs', preparation.inTurns())
+    if (preparation !== undefined) await timed(stages, 'readMs', preparation.load())
     const rows = await timed(stages, 'readMs', this.readRows(keys, depthTs, depth))
     // One turn of the event loop from here until the locks are published: see `Reads.get`.
     const decision = decide(rows)
@@ -245,13 +245,13 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * @param done called once, in a later turn: with the value of the decision when it is written, else with an error.
    * @returns false, having done nothing, when the change would have to wait or is refused.
    */
-  updateNow<T>(change: RowChange<T>, done: Done<T>): boolean {
+  updateSync<T>(change: RowChange<T>, done: Done<T>): boolean {
     const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
-    if (keys.length > KEYS_NOW_MAX || reaches !== undefined || startTs < this.safePoint) return false
+    if (keys.length > KEYS_SYNC_MAX || reaches !== undefined || startTs < this.safePoint) return false
     if (!this.health.isWritable || this.health.restoring !== undefined) return false
     if (readTs !== undefined && readTs > this.lastTs) return false
     if (readTs !== undefined) this.raiseMaxTs(readTs)
-    if (preparation !== undefined && !preparation.now?.()) return false
+    if (preparation !== undefined && !preparation.loadSync?.()) return false
     this.ages.noticeJumps()
     const rows: RowView[] = []
     for (let i = 0; i < keys.length; i++) {
@@ -366,7 +366,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const { onePc, ridden, validate } = options
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
-    const isShort = mutations.length + (ridden?.effects.length ?? 0) <= KEYS_NOW_MAX && validate === undefined
+    const isShort = mutations.length + (ridden?.effects.length ?? 0) <= KEYS_SYNC_MAX && validate === undefined
     const run = isShort ? runToEnd : runSliced
     const published = new PublishedLocks(this, mutations, onePc, isShort ? this.group.nextIsOver : undefined)
     const { reopenings } = this.health
@@ -462,7 +462,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     if (effects === undefined) return ops
     // A client's version ahead of the clock may be above a notification, without a conflict of rows.
     const isAnyAhead = ridden?.notified !== undefined && this.written.isAny
-    const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entryNow
+    const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entrySync
     yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
     for (const effect of effects) {
       if (++count % SLICE_ITEMS === 0) yield
@@ -477,7 +477,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /** The entry, if any, that a mark must not hide. Needs the latch of the key. */
-  readonly #entryNow = (id: Timestamp, key: Uint8Array): Entry | undefined => {
+  readonly #entrySync = (id: Timestamp, key: Uint8Array): Entry | undefined => {
     const entry = this.engine.getSync(systemKey(cellName('notify', id, key)))
     if (entry !== undefined) return decodeEntry(entry)
     const failure = this.engine.getSync(systemKey(cellName('failure', id, key)))
@@ -594,10 +594,10 @@ function isNewestCommit(onePc: PrewriteRequest | undefined): boolean {
 
 type Done<T> = (error: unknown, value: T | undefined) => void
 
-const KEYS_NOW_MAX = 64
+const KEYS_SYNC_MAX = 64
 
 /**
- * A batch with more changes makes its own log records. Not below `KEYS_NOW_MAX`: a write in one turn leaves its changes to the
+ * A batch with more changes makes its own log records. Not below `KEYS_SYNC_MAX`: a write in one turn leaves its changes to the
  * group.
  */
 const CHANGES_TOGETHER_MAX = 64

@@ -27,9 +27,9 @@ export class SystemReads {
   }
 
   /** Reads in this turn of the event loop. @returns null when the caller must use `many` instead. */
-  now(name: SystemName): Uint8Array | undefined | null {
+  getSync(name: SystemName): Uint8Array | undefined | null {
     if (!this.#lookUps.areQuick || !this.#health.isWritable) return null
-    return this.#lookUps.getNow(systemKey(name))
+    return this.#lookUps.getSync(systemKey(name))
   }
 
   many(names: readonly SystemName[]): Promise<(Uint8Array | undefined)[]> {

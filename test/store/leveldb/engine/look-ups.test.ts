@@ -69,9 +69,9 @@ test('the thread pool takes over where many are somewhat slow, too', () => {
   expect(pooled).toBeGreaterThan(1000)
 })
 
-test('getNow stays on the event loop, and counts', () => {
+test('getSync stays on the event loop, and counts', () => {
   takesMs = STALL_MS
-  for (let i = 0; i < 4; i++) expect(lookUps.getNow(KEY)).toBe(VALUE)
+  for (let i = 0; i < 4; i++) expect(lookUps.getSync(KEY)).toBe(VALUE)
   expect(lookUps.areQuick).toBe(false)
 })
 

@@ -11,7 +11,7 @@ import type { OpTarget } from './op.js'
 export type Found = ReadonlyMap<string, Version | undefined>
 
 /** The writes of ops that find every version in memory: a `Transaction` without promises, locks and scans. */
-export class OneTurnWrites implements OpTarget {
+export class SyncWrites implements OpTarget {
   readonly #found: Found
   readonly #startTs: Timestamp
   /** By `keyText`. */

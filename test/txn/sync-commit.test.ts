@@ -73,7 +73,7 @@ function now(ops: readonly Op[], rest: Partial<OneShot> = {}, on = database): Pr
     resolve = onResolve
     reject = onReject
   })
-  const isTaken = on.transactNow(requestOf(ops, rest), (error, answer) => {
+  const isTaken = on.transactSync(requestOf(ops, rest), (error, answer) => {
     expect(++calls).toBe(1)
     answer === undefined ? reject(error) : resolve(answer)
   })
@@ -440,10 +440,10 @@ describe('a failed write', () => {
 
 test('a transaction that was not taken is not tried again', async () => {
   await store.prewrite(prewriteOf(await store.tso(1), [putOf('locked')]))
-  const tries = vi.spyOn(store, 'exclusiveNow')
+  const tries = vi.spyOn(store, 'exclusiveSync')
   const request = requestOf([put('locked')])
-  expect(database.transactNow(request, () => {})).toBe(false)
-  expect(await codeOf(database.transactInTurns(request))).toBe('key_locked')
+  expect(database.transactSync(request, () => {})).toBe(false)
+  expect(await codeOf(database.transactAsync(request))).toBe('key_locked')
   expect(tries).toHaveBeenCalledTimes(1)
 })
 
@@ -500,12 +500,12 @@ test('property: the same requests leave the same records, in one turn or in seve
   /** @returns the answers, the keys on disk but those of the oracle, and all records by key. */
   async function outcomeOf(
     steps: readonly (typeof step extends fc.Arbitrary<infer T> ? T : never)[],
-    inOneTurn: boolean,
+    isSync: boolean,
   ): Promise<unknown> {
     const engine = new TappedEngine()
     const time = new TestClock()
     const one = await stores.open({ openEngine: engine.open, now: time.now, lookUpSlowMs: 1000 })
-    if (!inOneTurn) Object.defineProperty(one, 'exclusiveNow', { value: () => false })
+    if (!isSync) Object.defineProperty(one, 'exclusiveSync', { value: () => false })
     const on = await databaseOn(one)
     const answers: unknown[] = []
     for (const step of steps) {
@@ -591,7 +591,7 @@ describe('riders', () => {
     }
     expect(refused).toMatchObject(refusal)
     const exclusive = vi.spyOn(store, 'exclusive')
-    const general = database.transactInTurns(requestOf([put('count')], { ...ack(fence), maxRetries: 10 }))
+    const general = database.transactAsync(requestOf([put('count')], { ...ack(fence), maxRetries: 10 }))
     await expect(general).rejects.toMatchObject(refusal)
     expect(exclusive).toHaveBeenCalledTimes(1)
   })

@@ -7,17 +7,17 @@ import type { GetAnswer, PrewriteMutation, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import { primaryOf } from '../percolator/riders.js'
 import type { AnswerLease } from '../store/answer-budget.js'
-import type { PrewriteNow, Store } from '../store/store.js'
+import type { PrewriteSync, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { requireChecks } from './check.js'
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW } from './idempotency.js'
 import type { OneShot, OneShotDone } from './one-shot.js'
-import { type Found, OneTurnWrites } from './one-turn-writes.js'
 import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
 import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
+import { type Found, SyncWrites } from './sync-writes.js'
 
 /** Limit on checks, ops and riders together. Larger transactions take several turns. */
 const ITEMS_MAX = 64
@@ -29,7 +29,7 @@ const EXPIRES_SOON = timestampFromMs(1000)
 
 const NOTHING_READ: Found = new Map()
 
-export class OneTurn {
+export class SyncCommit {
   readonly #store: Store
   readonly #outcomes: Outcomes
 
@@ -60,10 +60,10 @@ export class OneTurn {
   #write(request: OneShot, done: OneShotDone): boolean {
     const { ops } = request
     const claim = { written: writtenBy(request), read: [], isAlone: false }
-    return this.#store.exclusiveNow(claim, (prewrite) => {
+    return this.#store.exclusiveSync(claim, (prewrite) => {
       const startTs = this.#startTs()
       if (startTs === undefined || this.#mayBeRepeat(request, startTs)) return false
-      return this.#commit(prewrite, startTs, runNow(ops, NOTHING_READ, startTs), request, done)
+      return this.#commit(prewrite, startTs, runSync(ops, NOTHING_READ, startTs), request, done)
     })
   }
 
@@ -76,14 +76,14 @@ export class OneTurn {
     const counted = new CountedReads(this.#store.answers, request.caller)
     let isTaken = false
     try {
-      isTaken = this.#store.exclusiveNow(claim, (prewrite) => {
+      isTaken = this.#store.exclusiveSync(claim, (prewrite) => {
         const startTs = this.#startTs()
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
         if (startTs === undefined || found === undefined || this.#mayBeRepeat(request, startTs)) return false
         const version = (key: Uint8Array) => found.get(keyText(key))
         requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])))
         if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
-        const ran = runNow(ops, found, startTs, counted.answer)
+        const ran = runSync(ops, found, startTs, counted.answer)
         if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // All its keys to touch are absent.
         return this.#commit(prewrite, startTs, ran, request, (error, answer) => {
           counted.end()
@@ -106,13 +106,13 @@ export class OneTurn {
   /** True when an outcome is stored under the request's key, or that cannot be known at once. */
   #mayBeRepeat({ idempotency }: OneShot, ts: Timestamp): boolean {
     if (idempotency === undefined) return false
-    const answer = this.#readNow(outcomeKey(idempotency.key), ts)
+    const answer = this.#readSync(outcomeKey(idempotency.key), ts)
     return answer === undefined || (answer.found && !this.#outcomes.isFree(answer))
   }
 
   /** @param request has riders, if nothing was written. */
   #commit(
-    prewrite: PrewriteNow,
+    prewrite: PrewriteSync,
     startTs: Timestamp,
     { mutations, results }: OpsDone,
     { riders, idempotency }: OneShot,
@@ -131,7 +131,7 @@ export class OneTurn {
     })
   }
 
-  #readNow(key: Uint8Array, ts: Timestamp): GetAnswer | undefined {
+  #readSync(key: Uint8Array, ts: Timestamp): GetAnswer | undefined {
     const answer = this.#store.get({ key, ts })
     if (!(answer instanceof Promise)) return answer
     answer.catch(() => {}) // The general path reads it again.
@@ -141,7 +141,7 @@ export class OneTurn {
   #read(keys: ReadonlyMap<string, Uint8Array>, ts: Timestamp, { prefetched }: CountedReads): Found | undefined {
     const versions = new Map<string, Version | undefined>()
     for (const [text, key] of keys) {
-      const answer = this.#readNow(key, ts)
+      const answer = this.#readSync(key, ts)
       if (answer === undefined) return undefined
       prefetched.grow(answer.found ? entryCost(answer.value) : ENTRY_BYTES)
       versions.set(text, answer.found ? answer : undefined)
@@ -168,8 +168,8 @@ interface OpsDone {
 }
 
 /** @param ops at most `ITEMS_MAX`, without ranges. */
-function runNow(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: AnswerLease): OpsDone {
-  const txn = new OneTurnWrites(found, startTs)
+function runSync(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: AnswerLease): OpsDone {
+  const txn = new SyncWrites(found, startTs)
   const results = atHand(runOps(txn, ops, startTs, answer))
   return { results, mutations: txn.mutations() }
 }
