@@ -1,6 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Version } from '../percolator/api.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Touch, Write } from './write.js'
 
@@ -20,7 +20,7 @@ export interface Autocommit {
   /** Takes effect exactly once. @returns the commit_ts; undefined when the key is absent. */
   touch(touch: Touch, options: CallOptions): Promise<Timestamp | undefined>
   /** Runs a transaction that reads and writes nothing. @throws KvError `precondition_failed` when a lease is not held. */
-  requireLeases(leases: readonly LeaseRider[], options: CallOptions): Promise<void>
+  requireLeases(leases: readonly LeaseGuard[], options: CallOptions): Promise<void>
   /** @param ts default: now or, while living transactions hold locks in the range, just below these locks. */
   count(range: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<Counted>
 }

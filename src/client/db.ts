@@ -324,7 +324,7 @@ export class Db {
     const { coordinator, during } = this.#backend
     for (const { signal } of leases) signal?.throwIfAborted()
     const held = leases.map(({ name, fence }) => ({ lease: name, fence }))
-    const riders = {
+    const commitEffects = {
       acks: acks.map(({ observer, key, fence }) => ({ observer, key: toKey(key), fence })),
       positions: positions.map(({ consumer, from, ts }) => ({ consumer, from, ts })),
       leases: held.length === 0 ? undefined : held, // Older servers do not know the field.
@@ -332,7 +332,7 @@ export class Db {
     const begun = await coordinator.begin({ mode, isolation, lockWaitMs: call.lockWaitMs, signal: call.signal })
     const requireLeases = () => during(() => this.#backend.autocommit.requireLeases(held, call))
     return new OpenTxn(begun, during, {
-      riders,
+      commitEffects,
       requireLeases: held.length === 0 ? undefined : requireLeases,
       deadline,
       readTimeoutMs,

@@ -4,8 +4,8 @@ import { Undetermined } from '../coordinator/undetermined.js'
 import type { PutOptions } from '../coordinator/write-buffer.js'
 import { isLeaseName } from '../leases/rules/lease.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, STREAM_PAGE_BYTES } from '../limits.js'
+import type { CommitEffects, NotifyEffect } from '../percolator/commit-effects.js'
 import { expireTsOf } from '../percolator/expiry.js'
-import type { NotifyRider, Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
@@ -244,7 +244,7 @@ export class Txn {
   }
 
   /** @internal */
-  protected notified(): NotifyRider[] {
+  protected notified(): NotifyEffect[] {
     return [...this.#notified].map(([observer, keys]) => ({ observer, keys: [...keys.values()] }))
   }
 
@@ -282,7 +282,7 @@ export class Txn {
 }
 
 export interface OpenTxnParts {
-  readonly riders?: Pick<Riders, 'acks' | 'positions' | 'leases'> | undefined
+  readonly commitEffects?: Pick<CommitEffects, 'acks' | 'positions' | 'leases'> | undefined
   /** Called after a commit that wrote nothing: no request has checked its leases then. */
   readonly requireLeases?: (() => Promise<void>) | undefined
   /** Time limit of the whole transaction. */
@@ -320,8 +320,8 @@ export class OpenTxn extends Txn {
   }
 
   async #commit(): Promise<Timestamp> {
-    const { riders, requireLeases, deadline, onFailure } = this.#parts
-    const commit = () => this.transaction.commit(undefined, { ...riders, notify: this.notified() })
+    const { commitEffects, requireLeases, deadline, onFailure } = this.#parts
+    const commit = () => this.transaction.commit(undefined, { ...commitEffects, notify: this.notified() })
     try {
       const committed = await this.during(commit)
       if (committed === this.startTs) await requireLeases?.()

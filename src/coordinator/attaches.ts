@@ -1,5 +1,5 @@
 import type { PrewriteMutation } from '../percolator/api.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 
 export interface Attached {
   /** One row per key. It commits with the transaction and lets the end of the lease find the key. */
@@ -15,5 +15,5 @@ export interface Attached {
  */
 export type Attaches = (
   mutations: readonly PrewriteMutation[],
-  leases: readonly LeaseRider[],
+  leases: readonly LeaseGuard[],
 ) => Promise<Attached | undefined>

@@ -6,17 +6,17 @@ import { printKey } from '../errors/print-key.js'
 import type { CommitKind, Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PessimisticAction, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { isAttachedKey } from '../percolator/codec/attached-key.js'
+import { type CommitEffects, type LeaseGuard, primaryOf } from '../percolator/commit-effects.js'
 import { writeConflict } from '../percolator/errors.js'
-import { type LeaseRider, primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import { isAckRefused } from './ack-refused.js'
 import type { Attaches } from './attaches.js'
 import { Backoff } from './backoff.js'
+import type { EffectsAsRows } from './effect-rows.js'
 import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
 import { lockTtlMs } from './lock-ttl.js'
 import { onePhaseRequest } from './one-phase-request.js'
-import type { Rides } from './ride.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
@@ -30,7 +30,7 @@ export interface CommitOptions {
   readonly commitsPrimaryAlone: boolean
   readonly onePhase: boolean
   /**
-   * The store cannot commit in one phase. If a transaction has no riders but leases, `validateReads` checks them at the
+   * The store cannot commit in one phase. If a transaction has no commit effects but leases, `validateReads` checks them at the
    * commit_ts.
    */
   readonly checksLeasesAtCommit?: boolean
@@ -46,8 +46,8 @@ export interface TransactionContext {
   readonly api: PercolatorApi
   readonly resolver: Resolver
   readonly commitOptions: CommitOptions
-  /** Absent when the store commits in one phase and takes the riders with the prewrite. */
-  readonly rides?: Rides | undefined
+  /** Absent when the store commits in one phase and takes the commit effects with the prewrite. */
+  readonly effectsAsRows?: EffectsAsRows | undefined
   readonly attaches?: Attaches | undefined
   /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
@@ -56,11 +56,11 @@ export interface TransactionContext {
 export interface CommitPlan {
   readonly startTs: Timestamp
   readonly startedAt: number
-  /** Must be the key of one of the mutations; without mutations, `primaryOf` the riders. */
+  /** Must be the key of one of the mutations; without mutations, `primaryOf` the commit effects. */
   readonly primary: Uint8Array
   readonly mutations: readonly PrewriteMutation[]
-  /** With riders, the transaction commits in one request or not at all, whatever its size. */
-  readonly riders?: Riders | undefined
+  /** With commit effects, the transaction commits in one request or not at all, whatever its size. */
+  readonly commitEffects?: CommitEffects | undefined
   /** Pessimistic: the highest for_update_ts of the locks. Every mutation's key is locked. */
   readonly forUpdateTs?: Timestamp | undefined
   readonly grantedAt?: ((key: Uint8Array) => Timestamp) | undefined
@@ -87,7 +87,7 @@ const PARALLEL_MAX = 16
 type Kind = 'one_pc' | 'async' | 'two_pc'
 
 /**
- * Commits one transaction: by 1PC when all mutations fit into one request or riders are among them, by async commit when
+ * Commits one transaction: by 1PC when all mutations fit into one request or commit effects are among them, by async commit when
  * it is small, and in two phases otherwise.
  *
  * `run` is fulfilled with the commit_ts when the transaction committed. It rejects with `Undetermined` when the outcome
@@ -101,9 +101,9 @@ export class Committer {
   #mayHaveDecided = false
   #mayHoldLocks: boolean
   /** The request that commits must carry them. */
-  #riders: Riders | undefined
+  #commitEffects: CommitEffects | undefined
   /** Leases to check at the commit_ts, because the store cannot commit in one phase. */
-  #leases: readonly LeaseRider[] = []
+  #leases: readonly LeaseGuard[] = []
   #heartbeat: Heartbeat | undefined
   /** Bytes of keys and values; computed on first use. */
   #bytesKnown: number | undefined
@@ -119,14 +119,14 @@ export class Committer {
     readonly prewrite: PercolatorApi['prewrite'] = (request) => context.api.prewrite(request),
   ) {
     this.#mayHoldLocks = plan.forUpdateTs !== undefined
-    const { riders } = plan
-    this.#riders = riders
-    if (context.commitOptions.checksLeasesAtCommit && hasLeasesOnly(riders)) this.#checkLeasesAtCommit()
+    const { commitEffects } = plan
+    this.#commitEffects = commitEffects
+    if (context.commitOptions.checksLeasesAtCommit && hasLeasesOnly(commitEffects)) this.#checkLeasesAtCommit()
   }
 
   #checkLeasesAtCommit(): void {
-    this.#leases = this.#riders?.leases ?? []
-    this.#riders = undefined
+    this.#leases = this.#commitEffects?.leases ?? []
+    this.#commitEffects = undefined
   }
 
   get mayHaveDecided(): boolean {
@@ -135,7 +135,7 @@ export class Committer {
 
   run(): Promise<Timestamp> {
     const { onePhase, isInProcess } = this.context.commitOptions
-    const isOnePhase = onePhase || this.#riders !== undefined
+    const isOnePhase = onePhase || this.#commitEffects !== undefined
     return this.plan.isFirst && isOnePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
   }
 
@@ -144,7 +144,9 @@ export class Committer {
     const { startTs, primary, mutations, reads } = this.plan
     this.#mayHaveDecided = true
     try {
-      const { onePcCommitTs } = await this.prewrite(onePhaseRequest(startTs, primary, mutations, reads, this.#riders))
+      const { onePcCommitTs } = await this.prewrite(
+        onePhaseRequest(startTs, primary, mutations, reads, this.#commitEffects),
+      )
       if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
     } catch (error) {
       throw isUncertain(error) ? new Undetermined(startTs, error) : error
@@ -206,19 +208,19 @@ export class Committer {
   }
 
   /**
-   * True when a server whose store cannot commit in one phase has refused the riders, and all of them are leases, which
+   * True when a server whose store cannot commit in one phase has refused the commit effects, and all of them are leases, which
    * can be checked at the commit_ts instead. Not when the transaction attaches keys to them.
    */
   #mayBeJudgedLater(error: unknown): boolean {
-    if (!isKvError(error, 'not_supported') || !hasLeasesOnly(this.#riders)) return false
+    if (!isKvError(error, 'not_supported') || !hasLeasesOnly(this.#commitEffects)) return false
     return this.plan.mutations.every(({ leaseFence = 0 }) => leaseFence === 0)
   }
 
-  /** The first batch contains the primary. With riders there is one batch, which is empty if nothing is written. */
+  /** The first batch contains the primary. With commit effects there is one batch, which is empty if nothing is written. */
   #batches(): PrewriteMutation[][] {
     const { mutations, primary } = this.plan
-    const riders = this.#riders
-    if (mutations.length === 0 && riders !== undefined) return [[]]
+    const commitEffects = this.#commitEffects
+    if (mutations.length === 0 && commitEffects !== undefined) return [[]]
     const primaryText = keyText(primary)
     const isPrimary = ({ key }: PrewriteMutation): boolean => keyText(key) === primaryText
     const first = mutations.find(isPrimary)
@@ -226,7 +228,7 @@ export class Committer {
     const batches: PrewriteMutation[][] = [[]]
     let bytes = 0
     for (const mutation of [first, ...mutations.filter((one) => one !== first)]) {
-      if (bytes >= this.context.commitOptions.batchBytes && riders === undefined) {
+      if (bytes >= this.context.commitOptions.batchBytes && commitEffects === undefined) {
         batches.push([])
         bytes = 0
       }
@@ -239,7 +241,8 @@ export class Committer {
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
     const { mutations, reads } = this.plan
     if (this.#leases.length > 0) return 'two_pc'
-    if (this.#riders !== undefined || (batches.length === 1 && this.context.commitOptions.onePhase)) return 'one_pc'
+    if (this.#commitEffects !== undefined || (batches.length === 1 && this.context.commitOptions.onePhase))
+      return 'one_pc'
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
@@ -251,7 +254,7 @@ export class Committer {
 
   async #prewriteAll(batches: readonly (readonly PrewriteMutation[])[], kind: Kind): Promise<PrewriteAnswer[]> {
     const { primary, mutations, startTs, startedAt, forUpdateTs, grantedAt, reads, markDepth, minCommitTs } = this.plan
-    const riders = this.#riders
+    const commitEffects = this.#commitEffects
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
     const isFirstTry = this.plan.isFirst && !this.#isUncertain
@@ -265,10 +268,12 @@ export class Committer {
       forUpdateTs,
       txnSize: mutations.length,
       linearizable: true,
-      ...(kind === 'one_pc' ? { tryOnePc: true, reads, ...(riders === undefined ? {} : { riders }) } : {}),
+      ...(kind === 'one_pc'
+        ? { tryOnePc: true, reads, ...(commitEffects === undefined ? {} : { commitEffects }) }
+        : {}),
       ...(kind === 'async' ? { useAsyncCommit: true } : {}),
       ...(this.#leases.length > 0 && this.context.commitOptions.checksLeasesAtCommit
-        ? { riders: { leases: this.#leases, leasesCheckedAtCommit: true } }
+        ? { commitEffects: { leases: this.#leases, leasesCheckedAtCommit: true } }
         : {}),
       ...(markDepth ? { markDepth } : {}),
       ...(minCommitTs ? { minCommitTs } : {}),
@@ -346,8 +351,10 @@ export class Committer {
 
   #commitLocked(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
     this.#keepAlive() // A commit in one phase may have fallen back to two.
-    if (this.#riders === undefined) return this.#commitPrimary(batches)
-    return Promise.reject(new Error('the server prewrote a transaction with riders, which it has to commit or refuse'))
+    if (this.#commitEffects === undefined) return this.#commitPrimary(batches)
+    return Promise.reject(
+      new Error('the server prewrote a transaction with commit effects, which it has to commit or refuse'),
+    )
   }
 
   async #commitPrimary(batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
@@ -449,7 +456,7 @@ export class Committer {
     }
   }
 
-  /** False for a transaction with riders only, which leaves neither locks nor write records. */
+  /** False for a transaction with commit effects only, which leaves neither locks nor write records. */
   get #hasRows(): boolean {
     return this.plan.mutations.length > 0
   }
@@ -490,8 +497,8 @@ function actionOf(key: Uint8Array): PessimisticAction {
   return isReserved(key) ? 'constraint' : 'do'
 }
 
-function hasLeasesOnly(riders: Riders | undefined): boolean {
-  return riders !== undefined && primaryOf(riders) === undefined
+function hasLeasesOnly(commitEffects: CommitEffects | undefined): boolean {
+  return commitEffects !== undefined && primaryOf(commitEffects) === undefined
 }
 
 /** The commit_ts of async commit: the highest of all keys. undefined when a key fell back to two-phase commit. */

@@ -2,8 +2,8 @@ import type { PercolatorApi } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Attaches } from './attaches.js'
 import type { CommitOptions, TransactionContext } from './committer.js'
+import type { EffectsAsRows } from './effect-rows.js'
 import { LockResolver } from './lock-resolver.js'
-import type { Rides } from './ride.js'
 import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
 import { Transaction, type TransactionOptions } from './transaction.js'
 import { withSignal } from './with-signal.js'
@@ -30,7 +30,7 @@ export class Coordinator implements TransactionContext {
   constructor(
     readonly api: PercolatorApi,
     readonly commitOptions: CommitOptions = COMMIT_OPTIONS_DEFAULT,
-    readonly rides?: Rides | undefined,
+    readonly effectsAsRows?: EffectsAsRows | undefined,
     readonly attaches?: Attaches | undefined,
   ) {
     this.resolver = new LockResolver(api)

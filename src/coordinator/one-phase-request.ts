@@ -1,6 +1,6 @@
 import { LOCK_TTL_MS_DEFAULT } from '../limits.js'
 import type { PrewriteMutation, PrewriteRequest, ReadSet } from '../percolator/api.js'
-import type { Riders } from '../percolator/riders.js'
+import type { CommitEffects } from '../percolator/commit-effects.js'
 import type { Timestamp } from '../timestamp.js'
 
 export function onePhaseRequest(
@@ -8,7 +8,7 @@ export function onePhaseRequest(
   primary: Uint8Array,
   mutations: readonly PrewriteMutation[],
   reads?: ReadSet,
-  riders?: Riders,
+  commitEffects?: CommitEffects,
 ): PrewriteRequest {
   return {
     mutations,
@@ -20,6 +20,6 @@ export function onePhaseRequest(
     linearizable: true,
     isFirst: true,
     reads,
-    riders,
+    commitEffects,
   }
 }

@@ -5,12 +5,12 @@ import { KvError } from '../errors/kv-error.js'
 import { eitherSignal, type LazySignal, signalOf } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
+import { type CommitEffects, primaryOf } from '../percolator/commit-effects.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
-import { primaryOf, type Riders } from '../percolator/riders.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Attached } from './attaches.js'
 import { type CommitPlan, Committer, type TransactionContext } from './committer.js'
-import { mayRide, type Ride } from './ride.js'
+import { type EffectRows, needsRows } from './effect-rows.js'
 import { SnapshotReader } from './snapshot-reader.js'
 import { type LockedVersion, TransactionLocks } from './transaction-locks.js'
 import { Undetermined } from './undetermined.js'
@@ -77,7 +77,7 @@ export class Transaction {
   #readBytes = 0
   #known: Map<string, LockedVersion | undefined> | undefined
   #state: State = { name: 'open' }
-  #ride: Ride | undefined
+  #effectRows: EffectRows | undefined
   #attached: Attached | undefined
   #committer: Committer | undefined
   #committing: Promise<Timestamp> | undefined
@@ -313,29 +313,29 @@ export class Transaction {
 
   /**
    * @param prewrite replaces the api's `prewrite`, so that a server can write more in the same request.
-   * @param riders travel on the commit, which then takes one request, whatever its size. They count as something written.
+   * @param commitEffects travel on the commit, which then takes one request, whatever its size. They count as something written.
    * @param signal ends the waits of the commit, as the transaction's own signal does. The transaction is then rolled back.
    * @param row a row of the server itself, committed with the writes; left out when there is nothing to commit.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
    * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key attached to a lease that is not among
-   *   the riders, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never
+   *   the commit effects, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never
    *   will.
    */
   commit(
     prewrite?: PercolatorApi['prewrite'],
-    riders?: Riders,
+    commitEffects?: CommitEffects,
     signal?: AbortSignal,
     stages?: Stages,
     row?: PrewriteMutation,
   ): Promise<Timestamp> {
     if (this.#state.name !== 'committing' || this.#committing === undefined)
-      this.#committing = this.#commit(prewrite, riders, signal, stages, row)
+      this.#committing = this.#commit(prewrite, commitEffects, signal, stages, row)
     return this.#committing
   }
 
   async #commit(
     prewrite?: PercolatorApi['prewrite'],
-    riders?: Riders,
+    commitEffects?: CommitEffects,
     signal?: AbortSignal,
     stages?: Stages,
     row?: PrewriteMutation,
@@ -348,32 +348,34 @@ export class Transaction {
     if (this.#locks !== undefined) await this.#locks.settled()
     let mutations: PrewriteMutation[]
     try {
-      mutations = this.#mutations(riders?.leases)
+      mutations = this.#mutations(commitEffects?.leases)
     } catch (error) {
       this.#state = { name: 'open' }
       throw error
     }
-    const { rides } = this.#context
-    if (rides !== undefined && riders !== undefined && mayRide(riders)) {
-      const asked = { riders, startTs: this.startTs, mutations, resolver: this.#context.resolver }
+    const { effectsAsRows } = this.#context
+    if (effectsAsRows !== undefined && commitEffects !== undefined && needsRows(commitEffects)) {
+      const asked = { commitEffects, startTs: this.startTs, mutations, resolver: this.#context.resolver }
       const { lockWaitMs } = this.#options
       const within = signalOf(eitherSignal(this.#options.signal, signal))
-      const ride = await rides({ ...asked, lockWaitMs, signal: within }).catch((error) => this.#refuse(error))
-      this.#ride = ride
-      mutations = [...mutations, ...ride.mutations]
-      riders = { leases: riders.leases, positions: riders.positions }
+      const effectRows = await effectsAsRows({ ...asked, lockWaitMs, signal: within }).catch((error) =>
+        this.#refuse(error),
+      )
+      this.#effectRows = effectRows
+      mutations = [...mutations, ...effectRows.mutations]
+      commitEffects = { leases: commitEffects.leases, positions: commitEffects.positions }
     }
-    const leases = riders?.leases ?? []
+    const leases = commitEffects?.leases ?? []
     if (leases.length > 0)
       this.#attached = await this.#context.attaches?.(mutations, leases).catch((error) => this.#refuse(error))
     const reads = this.#readSet(mutations)
-    const ridersPrimary = riders && primaryOf(riders)
-    const primary = this.#locks?.primary ?? mutations[0]?.key ?? (ridersPrimary && row ? row.key : ridersPrimary)
+    const effectsPrimary = commitEffects && primaryOf(commitEffects)
+    const primary = this.#locks?.primary ?? mutations[0]?.key ?? (effectsPrimary && row ? row.key : effectsPrimary)
     const isReadOnly =
       this.#buffer.size === 0 &&
-      this.#ride === undefined &&
+      this.#effectRows === undefined &&
       (mutations.length === 0 || this.#options.isolation === 'snapshot')
-    if (primary === undefined || (isReadOnly && ridersPrimary === undefined)) {
+    if (primary === undefined || (isReadOnly && effectsPrimary === undefined)) {
       // All reads saw one snapshot, and writers commit in the order of their timestamps: nothing else needs validation.
       await this.#locks?.requireHeld().catch((error) => this.#refuse(error))
       await this.#locks?.release()
@@ -389,7 +391,7 @@ export class Transaction {
       startedAt: this.#startedAt,
       primary,
       mutations,
-      riders: isRiding(riders) ? riders : undefined,
+      commitEffects: hasEffects(commitEffects) ? commitEffects : undefined,
       forUpdateTs: this.#locks?.forUpdateTs,
       grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
       reads,
@@ -397,7 +399,7 @@ export class Transaction {
       lockWaitMs: this.#options.lockWaitMs,
       signal: within,
       stages,
-      markDepth: this.#ride?.markDepth,
+      markDepth: this.#effectRows?.markDepth,
     }
     const committer = new Committer(this.#context, plan, prewrite)
     return await this.#run(committer, committer.run())
@@ -409,11 +411,11 @@ export class Transaction {
     try {
       const commitTs = await end
       this.#state = { name: 'committed', commitTs }
-      if (this.#ride !== undefined) this.#context.inBackground(this.#ride.committed())
+      if (this.#effectRows !== undefined) this.#context.inBackground(this.#effectRows.committed())
       return commitTs
     } catch (error) {
       this.#state = error instanceof Undetermined ? { name: 'undetermined', committer } : { name: 'rolled_back' }
-      throw this.#ride === undefined ? error : this.#ride.refusal(error)
+      throw this.#effectRows === undefined ? error : this.#effectRows.refusal(error)
     } finally {
       this.#attached?.done()
       if (this.#locks !== undefined) this.#context.inBackground(this.#locks.end())
@@ -443,7 +445,7 @@ export class Transaction {
   }
 
   /** The writes, and a Lock record for each key that was read for update or locked, and not written. */
-  #mutations(leases: Riders['leases']): PrewriteMutation[] {
+  #mutations(leases: CommitEffects['leases']): PrewriteMutation[] {
     const mutations = this.#buffer.mutations(leases)
     if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
     for (const key of [...(this.#locks?.keys ?? []), ...(this.#readForUpdate?.values() ?? [])])
@@ -504,7 +506,9 @@ export class Transaction {
   }
 }
 
-/** An empty list of riders needs no commit in one phase. */
-function isRiding(riders: Riders | undefined): boolean {
-  return riders !== undefined && (primaryOf(riders) !== undefined || (riders.leases ?? []).length > 0)
+/** An empty list of commit effects needs no commit in one phase. */
+function hasEffects(commitEffects: CommitEffects | undefined): boolean {
+  return (
+    commitEffects !== undefined && (primaryOf(commitEffects) !== undefined || (commitEffects.leases ?? []).length > 0)
+  )
 }

@@ -5,7 +5,7 @@ import { keyText } from '../bytes/key-text.js'
 import { OrderedKeys } from '../bytes/ordered-keys.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import type { Pair, PrewriteMutation, ScanAnswer, Version } from '../percolator/api.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -235,7 +235,7 @@ export class WriteBuffer {
    * @param leases the leases that the transaction checks.
    * @throws KvError `invalid_argument` for a key that is attached to another lease.
    */
-  mutations(leases: readonly LeaseRider[] = []): PrewriteMutation[] {
+  mutations(leases: readonly LeaseGuard[] = []): PrewriteMutation[] {
     return [...this.#writes.values()].map(({ key, value, expireTs, lease, keepsLease }) => {
       if (value === undefined) return { op: 'delete', key }
       if (lease !== undefined) return { op: 'put', key, value, expireTs, leaseFence: fenceOf(lease, leases) }
@@ -323,7 +323,7 @@ export class WriteBuffer {
   }
 }
 
-function fenceOf(name: string, leases: readonly LeaseRider[]): Timestamp {
+function fenceOf(name: string, leases: readonly LeaseGuard[]): Timestamp {
   const checked = leases.find(({ lease }) => lease === name)
   if (checked === undefined) throw invalid('lease', `the transaction does not check the lease ${name}`)
   return checked.fence

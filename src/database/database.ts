@@ -34,7 +34,7 @@ import { InteractiveTransactions } from '../txn/interactive-transactions.js'
 import type { OneShot, OneShotAnswer, OneShotDone } from '../txn/one-shot.js'
 import { OneShots } from '../txn/one-shots.js'
 import { Outcomes } from '../txn/outcomes.js'
-import { ridingPrewrite } from '../txn/riding-prewrite.js'
+import { prewriteWithEffects } from '../txn/prewrite-with-effects.js'
 import { countPairs, pagesOf, type RangeOrder, type ReadPage, readPage } from './range-pages.js'
 import { type Restored, restoreBackup } from './restore-backup.js'
 
@@ -213,7 +213,7 @@ export class Database {
     const coordinator: Coordinator = new Coordinator(
       store,
       commitOptionsOf(store.traits),
-      observers.rides,
+      observers.effectsAsRows,
       (...asked) => keys.attach(...asked),
     )
     const keys = new AttachedKeys(store, coordinator, limits)
@@ -290,9 +290,9 @@ export class Database {
     return this.#oneShots.runAsync(request)
   }
 
-  /** The Percolator call `prewrite` of a client that coordinates its own transaction: see `ridingPrewrite`. */
+  /** The Percolator call `prewrite` of a client that coordinates its own transaction: see `prewriteWithEffects`. */
   prewrite(request: PrewriteRequest): Promise<PrewriteAnswer> {
-    return ridingPrewrite(this.coordinator, request)
+    return prewriteWithEffects(this.coordinator, request)
   }
 
   /** Runs a one-shot transaction. @throws the errors of `OneShots.run`. */

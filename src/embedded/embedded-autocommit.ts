@@ -7,7 +7,7 @@ import type { Touch, Write } from '../client/write.js'
 import type { Database } from '../database/database.js'
 import { MAX_RETRIES_DEFAULT } from '../limits.js'
 import type { Version } from '../percolator/api.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Check } from '../txn/check.js'
 import { conditionalWriteError } from '../txn/failed-condition.js'
@@ -68,8 +68,8 @@ export class EmbeddedAutocommit implements Autocommit {
     return answer.commitTs
   }
 
-  async requireLeases(leases: readonly LeaseRider[], { lockWaitMs, signal }: CallOptions): Promise<void> {
-    await this.#database.transact({ checks: [], ops: [], riders: { leases }, maxRetries: 0, lockWaitMs, signal })
+  async requireLeases(leases: readonly LeaseGuard[], { lockWaitMs, signal }: CallOptions): Promise<void> {
+    await this.#database.transact({ checks: [], ops: [], commitEffects: { leases }, maxRetries: 0, lockWaitMs, signal })
   }
 
   async count({ start, end }: KeyRange, ts: Timestamp | undefined, options: CallOptions): Promise<Counted> {

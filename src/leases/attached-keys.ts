@@ -14,7 +14,7 @@ import {
   fenceOfAttached,
   keyOfAttached,
 } from '../percolator/codec/attached-key.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 import type { Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
@@ -67,7 +67,7 @@ export class AttachedKeys {
   // ---- Attaching
 
   /** See `Attaches`. */
-  async attach(mutations: readonly PrewriteMutation[], leases: readonly LeaseRider[]): Promise<Attached | undefined> {
+  async attach(mutations: readonly PrewriteMutation[], leases: readonly LeaseGuard[]): Promise<Attached | undefined> {
     const added = new Map<Timestamp, Uint8Array[]>()
     for (const { key, leaseFence = 0 } of mutations) {
       if (leaseFence === 0) continue
@@ -83,10 +83,10 @@ export class AttachedKeys {
     }
     try {
       for (const [fence, rows] of added) {
-        const index = leases.findIndex((rider) => rider.fence === fence)
-        const rider = leases[index]
-        if (rider === undefined) continue // The prewrite is refused.
-        await this.#store.leases.attaches({ index, ...rider })
+        const index = leases.findIndex((guard) => guard.fence === fence)
+        const guard = leases[index]
+        if (guard === undefined) continue // The prewrite is refused.
+        await this.#store.leases.attaches({ index, ...guard })
         coming.push(await this.#reserve(fence, rows))
       }
     } catch (error) {

@@ -6,7 +6,7 @@ import { isKvError, KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
 import { requireWanted } from '../event-loop/lazy-signal.js'
 import type { Limits } from '../limits.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { AttachedKeys } from './attached-keys.js'
@@ -104,7 +104,7 @@ export class Leases implements LeasesApi {
     this.#owned = new OwnedNames(options.limits.leasesMax, 'leases', (name) => terms.has(name))
     store.leases.listen({
       fencesAt: (names, ts) => terms.fencesAt(names, ts),
-      attaches: (rider) => this.#attaches(rider),
+      attaches: (guard) => this.#attaches(guard),
     })
     this.#walkIn(WALK_MS)
   }
@@ -214,7 +214,7 @@ export class Leases implements LeasesApi {
 
   // ---- Transactions
 
-  async #attaches({ lease: name, fence }: LeaseRider): Promise<void> {
+  async #attaches({ lease: name, fence }: LeaseGuard): Promise<void> {
     if (this.#attaching.has(fence)) return
     const backoff = new Backoff()
     for (;;) {

@@ -1,4 +1,4 @@
-import type { Rides } from '../coordinator/ride.js'
+import type { EffectsAsRows } from '../coordinator/effect-rows.js'
 import type { Pace } from '../store/pace.js'
 import type { RecordTable } from '../store/record-table.js'
 import type { Timestamp } from '../timestamp.js'
@@ -21,8 +21,8 @@ export interface DirtyKeysSources extends BackfillSources {
  * the key (`hints/`).
  */
 export interface DirtyKeys {
-  /** Turns riders into rows of their transactions. Absent where riders travel on one-phase commits. */
-  readonly rides: Rides | undefined
+  /** Turns commit effects into rows of their transactions. Absent where commit effects travel on one-phase commits. */
+  readonly effectsAsRows: EffectsAsRows | undefined
   /** Reads the registrations. Must be called before anything is committed. */
   open(): Promise<void>
 

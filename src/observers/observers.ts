@@ -1,8 +1,8 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import { type Page, type PageRequest, SortedMap } from '../bytes/sorted-map.js'
 import type { TransactionContext } from '../coordinator/committer.js'
+import type { EffectsAsRows } from '../coordinator/effect-rows.js'
 import { LockResolver } from '../coordinator/lock-resolver.js'
-import type { Rides } from '../coordinator/ride.js'
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
@@ -114,8 +114,8 @@ export class Observers implements ObserversApi {
     return observers
   }
 
-  get rides(): Rides | undefined {
-    return this.#dirty.rides
+  get effectsAsRows(): EffectsAsRows | undefined {
+    return this.#dirty.effectsAsRows
   }
 
   /** Updates what is known of the observer with this name. */

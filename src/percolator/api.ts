@@ -4,9 +4,9 @@ import type { Awaitable } from '../event-loop/after.js'
 import type { LazySignal } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
+import type { CommitEffects, LeaseGuard } from './commit-effects.js'
 import type { Lock } from './lock.js'
 import type { Reaches } from './reach.js'
-import type { LeaseRider, Riders } from './riders.js'
 import type { WriteType } from './write.js'
 
 /**
@@ -123,7 +123,7 @@ export interface PrewriteMutation {
   readonly value?: Uint8Array | undefined
   /** Put and insert: the version is absent from this timestamp on. 0 or absent: it does not expire. */
   readonly expireTs?: Timestamp | undefined
-  /** Put and insert: the end of the lease with this fence deletes the key. `riders.leases` must list it. */
+  /** Put and insert: the end of the lease with this fence deletes the key. `commitEffects.leases` must list it. */
   readonly leaseFence?: Timestamp | undefined
   /** Put: the new version stays attached to the lease of the one that it replaces, if any. Excludes `leaseFence`. */
   readonly keepsLease?: boolean | undefined
@@ -160,7 +160,7 @@ export interface PrewriteRequest extends LockingRequest {
    * With `tryOnePc` only (unless `leasesCheckedAtCommit`), and without `maxCommitTs`. `mutations` may then be empty. The request is
    * refused with `invalid_argument` when it would have to fall back to two phases.
    */
-  readonly riders?: Riders | undefined
+  readonly commitEffects?: CommitEffects | undefined
   /** In process only: depth of the transaction's notifications, when servers share the store. */
   readonly markDepth?: number | undefined
 }
@@ -295,7 +295,7 @@ export interface ValidateReadsRequest extends ReadSet {
    * Leases that must be held at `commitTs`, which the oracle handed out after all prewrites. Throws `precondition_failed`. Stores
    * that commit in one phase check leases in the prewrite and get none here.
    */
-  readonly leases?: readonly LeaseRider[] | undefined
+  readonly leases?: readonly LeaseGuard[] | undefined
 }
 
 /** `commitTs` 0: rolled back. */

@@ -1,7 +1,7 @@
 import { type Awaitable, after } from '../event-loop/after.js'
 import { lostLeases } from '../leases/rules/check-lease.js'
 import { type FailedLeaseCheck, leaseLost } from '../leases/rules/lease.js'
-import type { LeaseRider } from '../percolator/riders.js'
+import type { LeaseGuard } from '../percolator/commit-effects.js'
 import type { Timestamp } from '../timestamp.js'
 
 export interface LeaseHolders {
@@ -12,7 +12,7 @@ export interface LeaseHolders {
    */
   fencesAt(names: readonly string[], ts?: Timestamp): Awaitable<readonly Timestamp[]>
   /** From now on the end of this grant looks for keys. If the grant is over, the commit that attaches keys to it is refused. */
-  attaches(rider: LeaseRider): Promise<void>
+  attaches(guard: LeaseGuard): Promise<void>
 }
 
 /** Decides whether a transaction's leases are held. Asks whoever grants leases, and stores nothing. */
@@ -32,22 +32,22 @@ export class HeldLeases {
    * replaces the very record that was read here, with a fence that is not below that record's end.
    * @param ts commit_ts, from the oracle. Default: now, for a transaction that writes nothing.
    */
-  lost(riders: readonly LeaseRider[], ts?: Timestamp): Awaitable<readonly FailedLeaseCheck[]> {
-    if (riders.length === 0) return []
+  lost(commitEffects: readonly LeaseGuard[], ts?: Timestamp): Awaitable<readonly FailedLeaseCheck[]> {
+    if (commitEffects.length === 0) return []
     const fences = this.#holders.fencesAt(
-      riders.map(({ lease }) => lease),
+      commitEffects.map(({ lease }) => lease),
       ts,
     )
-    return after(fences, (present) => lostLeases(riders, present))
+    return after(fences, (present) => lostLeases(commitEffects, present))
   }
 
   /** @throws KvError `precondition_failed` */
-  async require(riders: readonly LeaseRider[], ts?: Timestamp): Promise<void> {
-    const lost = await this.lost(riders, ts)
+  async require(commitEffects: readonly LeaseGuard[], ts?: Timestamp): Promise<void> {
+    const lost = await this.lost(commitEffects, ts)
     if (lost.length > 0) throw leaseLost(lost)
   }
 
-  attaches(rider: LeaseRider): Promise<void> {
-    return this.#holders.attaches(rider)
+  attaches(guard: LeaseGuard): Promise<void> {
+    return this.#holders.attaches(guard)
   }
 }

@@ -3,7 +3,7 @@ import { isReserved } from '../bytes/reserved-keys.js'
 import type { Consumer } from '../changes/rules/consumer.js'
 import { KvError } from '../errors/kv-error.js'
 import { MARKS_MAX, SLICE_ITEMS } from '../limits.js'
-import type { AskedNotification } from '../observers/rules/asked-riders.js'
+import type { AskedNotification } from '../observers/rules/asked-effects.js'
 import type { CellChange, Entry } from '../observers/rules/cell.js'
 import { encodeAck, encodeEntry, encodeFailure } from '../observers/rules/codec/cell.js'
 import { markCell } from '../observers/rules/mark.js'
@@ -23,8 +23,8 @@ export interface CellEffect {
   readonly acknowledged?: { readonly entry: Entry | undefined }
 }
 
-/** The decided effects of a transaction's riders. They also decide about its marks. */
-export interface Ridden {
+/** The decided effects of a transaction's commit effects. They also decide about its marks. */
+export interface DecidedEffects {
   readonly effects: readonly CellEffect[]
   readonly notified?: { readonly cells: readonly AskedNotification[]; readonly commitTs: Timestamp } | undefined
   readonly depth?: number | undefined
@@ -34,7 +34,7 @@ export interface Ridden {
 }
 
 export interface MarkContext {
-  readonly ridden: Ridden | undefined
+  readonly decidedEffects: DecidedEffects | undefined
   /** The mutations belong to a transaction that can still be refused. */
   readonly isOnePc: boolean
   /**
@@ -125,15 +125,15 @@ export class Observed {
   }
 
   /**
-   * Collects the marks of a write's commits, after the effects of its riders.
+   * Collects the marks of a write's commits, after its commit effects.
    * @param effects receives them.
    * @throws KvError `payload_too_large` for locks and one-phase commits that would make too many marks. A commit of locked keys
    *   cannot be refused any more, so its locks are counted.
    */
   *effectsOf(mutations: readonly Mutation[], context: MarkContext, effects: CellEffect[]): Generator<void, void, void> {
-    const { ridden, present, isOnePc } = context
-    const { acknowledged, notified, depth = 0 } = ridden ?? {}
-    for (const effect of ridden?.effects ?? []) effects.push(effect)
+    const { decidedEffects, present, isOnePc } = context
+    const { acknowledged, notified, depth = 0 } = decidedEffects ?? {}
+    for (const effect of decidedEffects?.effects ?? []) effects.push(effect)
     // A look-up may read from disk.
     const each = present === undefined ? SLICE_ITEMS : LOOK_UPS_PER_SLICE
     let left = each

@@ -58,7 +58,7 @@ export interface Traits {
  * Prewrites in one turn of the event loop.
  * @param done called once, in a later turn, with the answer when it is on disk, or with an error. Must not throw.
  * @returns false, having done nothing, when the prewrite would have to wait or is refused; `prewrite` then tells the reason.
- * @throws KvError the final refusal of a rider.
+ * @throws KvError the final refusal of a commit effect.
  */
 export type PrewriteSync = (
   request: PrewriteRequest,

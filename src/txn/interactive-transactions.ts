@@ -10,17 +10,17 @@ import { KvError } from '../errors/kv-error.js'
 import { type LazySignal, requireWanted } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_MAX } from '../limits.js'
+import type { CommitEffects } from '../percolator/commit-effects.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
-import type { Riders } from '../percolator/riders.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
+import { mayChange, requireLeases } from './commit-effects.js'
 import { COMMIT_TS_OF_ROW, type Idempotency, type Once } from './idempotency.js'
 import { type BeginOptions, InteractiveTransaction, type TxnState } from './interactive-transaction.js'
 import { type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
-import { mayChange, requireLeases } from './riders.js'
 import { newTxnId, serverOfTxn } from './txn-id.js'
 
 export interface TxnKeyRequest extends Waiting {
@@ -263,7 +263,7 @@ export class InteractiveTransactions {
    * Commits. A repeat within `TXN_REMEMBERED_MS` gets the same answer.
    * @param idempotency if given, the answer is stored in the same batch as the writes, and a repeat after a restart gets it.
    * @param signal ends a commit that waits, and rolls the transaction back. An undetermined commit ignores it.
-   * @param riders travel on the commit. A repeated commit ignores them: those of the first one count.
+   * @param commitEffects travel on the commit. A repeated commit ignores them: those of the first one count.
    * @throws KvError `txn_not_found`; the errors of `Outcomes`, which leave the transaction open; the errors of
    *   `Transaction.commit`, which roll it back, except `invalid_argument`; `storage_unavailable`, after which a repeat finds out
    *   the outcome.
@@ -271,24 +271,25 @@ export class InteractiveTransactions {
   async commit(
     id: string,
     idempotency: Idempotency | undefined,
-    riders?: Riders,
+    commitEffects?: CommitEffects,
     signal?: AbortSignal,
     stages?: Stages,
   ): Promise<Once<{ commitTs: Timestamp }>> {
     this.#open.get(id)?.touch()
-    if (idempotency === undefined) return { answer: await this.#commit(id, riders, signal, stages), isReplayed: false }
+    if (idempotency === undefined)
+      return { answer: await this.#commit(id, commitEffects, signal, stages), isReplayed: false }
     return this.#store.system.hold([`outcome/${keyText(idempotency.key)}`], async () => {
       const earlier = await this.#outcomes.find<{ commitTs: Timestamp }>(idempotency, signal)
       if (earlier !== undefined) return earlier
       const stored = idempotency.mayWrite ? idempotency : undefined
-      return { answer: await this.#commit(id, riders, signal, stages, stored), isReplayed: false }
+      return { answer: await this.#commit(id, commitEffects, signal, stages, stored), isReplayed: false }
     })
   }
 
   /** @param stored if given, the outcome is stored under it. */
   async #commit(
     id: string,
-    riders: Riders | undefined,
+    commitEffects: CommitEffects | undefined,
     signal: AbortSignal | undefined,
     stages: Stages | undefined,
     stored?: Idempotency,
@@ -308,16 +309,16 @@ export class InteractiveTransactions {
             await open.txn.rollback()
             throw signal.reason
           }
-          if (open.txn.writes === 0 && riders !== undefined && !mayChange(riders)) {
+          if (open.txn.writes === 0 && commitEffects !== undefined && !mayChange(commitEffects)) {
             try {
-              await requireLeases(this.#store.leases, riders)
+              await requireLeases(this.#store.leases, commitEffects)
             } catch (error) {
               await open.txn.rollback()
               throw error
             }
           }
           const prewrite: Store['prewrite'] = (request) => this.#store.prewrite({ ...request, stages })
-          return open.txn.commit(prewrite, riders, signal, stages, row)
+          return open.txn.commit(prewrite, commitEffects, signal, stages, row)
         }),
       )
       .catch((error: unknown) => {

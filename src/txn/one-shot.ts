@@ -1,5 +1,5 @@
 import type { LazySignal } from '../event-loop/lazy-signal.js'
-import type { Riders } from '../percolator/riders.js'
+import type { CommitEffects } from '../percolator/commit-effects.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Check } from './check.js'
 import type { Idempotency } from './idempotency.js'
@@ -12,7 +12,7 @@ export interface OneShot {
   readonly lockWaitMs: number
   readonly isolation?: 'snapshot' | 'serializable' | undefined
   /** Report work done before this request. With them the transaction commits even if it writes nothing. */
-  readonly riders?: Riders | undefined
+  readonly commitEffects?: CommitEffects | undefined
   /** Interrupts waits for locks. `requireWanted` checks it between the steps, up to the commit. */
   readonly signal?: LazySignal | undefined
   readonly handover?: Handover | undefined

@@ -17,13 +17,13 @@ import type { Claim } from '../store/claim.js'
 import type { Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, checksFailed, failedChecks } from './check.js'
+import { mayChange, requireLeases, seeingFence } from './commit-effects.js'
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW, type Once } from './idempotency.js'
 import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
 import { isRangeOp, type Op, runOps } from './op.js'
 import { type Outcomes, refuseRunning } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
-import { mayChange, requireLeases, seeingFence } from './riders.js'
 import { SyncCommit } from './sync-commit.js'
 
 export class OneShots {
@@ -49,9 +49,9 @@ export class OneShots {
     this.#context = context
     this.#isOnePhase = store.traits.onePhaseCommit
     this.#syncCommit = new SyncCommit(store, outcomes)
-    const { api, commitOptions, inBackground, rides, attaches } = context
+    const { api, commitOptions, inBackground, effectsAsRows, attaches } = context
     const resolver = withoutResolving(context.resolver, this.#isOnePhase)
-    this.#tryContext = { api, commitOptions, inBackground, resolver, rides, attaches }
+    this.#tryContext = { api, commitOptions, inBackground, resolver, effectsAsRows, attaches }
   }
 
   /**
@@ -59,7 +59,7 @@ export class OneShots {
    * transactions can still cause a conflict; the transaction then starts again at a new start_ts.
    * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (increment of a value that is no
    *   number), `write_conflict` after `maxRetries` or, for a refused acknowledgement, at once, `key_locked` after
-   *   `lockWaitMs`; the errors of riders (`PrewriteRequest.riders`); the errors of `Outcomes`.
+   *   `lockWaitMs`; the errors of commit effects (`PrewriteRequest.commitEffects`); the errors of `Outcomes`.
    */
   run(request: OneShot): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
@@ -168,8 +168,8 @@ export class OneShots {
   }
 
   /** True when the safe point has passed a fence, which a newer start_ts does not change. */
-  #isFencePassed({ riders }: OneShot): boolean {
-    return riders?.acks?.some(({ fence }) => fence < this.#store.safePoint) ?? false
+  #isFencePassed({ commitEffects }: OneShot): boolean {
+    return commitEffects?.acks?.some(({ fence }) => fence < this.#store.safePoint) ?? false
   }
 
   /** Counts the values that were read against the answer budget, until the write is on disk. */
@@ -188,7 +188,7 @@ export class OneShots {
   }
 
   async #try(
-    { checks, ops, isolation = 'snapshot', riders, signal, handover, idempotency }: OneShot,
+    { checks, ops, isolation = 'snapshot', commitEffects, signal, handover, idempotency }: OneShot,
     keys: OneShotKeys,
     context: TransactionContext,
     counted: CountedReads | undefined,
@@ -198,7 +198,7 @@ export class OneShots {
     requireWanted(signal)
     const ts = mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs()
     let startTs = typeof ts === 'number' ? ts : await ts
-    const mayStartAhead = isolation === 'snapshot' && riders === undefined && !ops.some(isRangeOp)
+    const mayStartAhead = isolation === 'snapshot' && commitEffects === undefined && !ops.some(isRangeOp)
     const ownKey = idempotency && outcomeKey(idempotency.key)
     if (mayStartAhead && this.#isOnePhase && checks.every(({ key }) => keys.written.has(keyText(key)))) {
       const ahead = this.#store.newestAhead(allKeys(checks, ops, ownKey))
@@ -218,7 +218,7 @@ export class OneShots {
         counted?.prefetched.grow(version === undefined ? ENTRY_BYTES : entryCost(version.value))
       const version = (key: Uint8Array) => found.get(keyText(key))
       const failed = failedChecks(checks, version)
-      if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lost(riders?.leases ?? []))
+      if (failed.length > 0) throw checksFailed(failed, await this.#store.leases.lost(commitEffects?.leases ?? []))
       // Latches of this process keep checks true until the commit, except for versions that expire. When other
       // processes write too, or there are no latches, only validation does.
       const isLatched = this.#isOnePhase && !keys.deletesRange
@@ -229,9 +229,9 @@ export class OneShots {
     }
     const ran = runOps(txn, ops, startTs, counted?.answer, signal)
     const results = ran instanceof Promise ? await timed(stages, 'readMs', ran) : ran
-    const isWriting = txn.writes > 0 || mayChange(riders ?? {})
+    const isWriting = txn.writes > 0 || mayChange(commitEffects ?? {})
     const stored = isWriting || storesAnyway(keys) ? idempotency : undefined
-    if (!isWriting) await requireLeases(this.#store.leases, riders ?? {})
+    if (!isWriting) await requireLeases(this.#store.leases, commitEffects ?? {})
     const answerAt = (commitTs: Timestamp): OneShotAnswer =>
       isWriting ? { startTs, commitTs, results } : { startTs, results }
     if (!isWriting && stored === undefined) return { answer: answerAt(startTs), isReplayed: false }
@@ -240,7 +240,7 @@ export class OneShots {
     handover?.begin()
     try {
       const timedPrewrite: Store['prewrite'] = (request) => prewrite({ ...request, stages })
-      const answer = answerAt(await txn.commit(timedPrewrite, seeingFence(riders), undefined, stages))
+      const answer = answerAt(await txn.commit(timedPrewrite, seeingFence(commitEffects), undefined, stages))
       if (stored !== undefined && row !== undefined) this.#outcomes.stored(stored, row)
       return { answer, isReplayed: false }
     } catch (error) {
@@ -290,7 +290,7 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[], ownKey: Uint8Arr
 /**
  * A client may commit a key in the future. A write of that key must then start above that version. Other transactions may still
  * commit below such a start_ts. So it is not used where reads would then belong to different moments: serializable transactions,
- * checks of keys that are not written, and scans. Two-phase commit cannot use it, because the oracle gives the commit_ts. Riders
+ * checks of keys that are not written, and scans. Two-phase commit cannot use it, because the oracle gives the commit_ts. Commit effects
  * must not commit ahead of the clock. All of these conflict until the clock has passed the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {

@@ -2,13 +2,13 @@ import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { Claim } from '../store/claim.js'
+import { effectLatches } from './commit-effects.js'
 import type { OneShot } from './one-shot.js'
 import { isRangeOp } from './op.js'
-import { riderClaims } from './riders.js'
 
 /** Keys of a one-shot transaction, by `keyText`. A key may be in both sets. */
 export interface OneShotKeys {
-  /** Includes what the riders change, as in `Claim`. */
+  /** Includes what the commit effects change, as in `Claim`. */
   readonly written: ReadonlySet<string>
   readonly read: ReadonlyMap<string, Uint8Array>
   /** More keys are written than `written` says, because only their range is known. */
@@ -26,7 +26,7 @@ export interface Plan {
   readonly claim: Claim | undefined
 }
 
-export function* planOf({ checks, ops, isolation, riders, idempotency }: OneShot): Generator<void, Plan, void> {
+export function* planOf({ checks, ops, isolation, commitEffects, idempotency }: OneShot): Generator<void, Plan, void> {
   const written = new Set<string>()
   const read = new Map<string, Uint8Array>()
   /** Keys that are read and whose change would fail the commit. */
@@ -52,8 +52,8 @@ export function* planOf({ checks, ops, isolation, riders, idempotency }: OneShot
     // In a snapshot transaction a change of a key that is only read is no conflict.
     if (op.op === 'get' && isolation === 'serializable') held.add(text)
   }
-  if (riders !== undefined)
-    for (const text of riderClaims(riders, ops)) {
+  if (commitEffects !== undefined)
+    for (const text of effectLatches(commitEffects, ops)) {
       written.add(text)
       if (isTime()) yield
     }

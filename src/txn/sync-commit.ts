@@ -5,21 +5,21 @@ import { atHand } from '../event-loop/after.js'
 import { runToEnd } from '../event-loop/time-slicer.js'
 import type { GetAnswer, PrewriteMutation, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
-import { primaryOf } from '../percolator/riders.js'
+import { primaryOf } from '../percolator/commit-effects.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { PrewriteSync, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { requireChecks } from './check.js'
+import { effectCount, effectLatches, mayChange, seeingFence } from './commit-effects.js'
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW } from './idempotency.js'
 import type { OneShot, OneShotDone } from './one-shot.js'
 import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
-import { mayChange, riderClaims, riderCount, seeingFence } from './riders.js'
 import { type Found, SyncWrites } from './sync-writes.js'
 
-/** Limit on checks, ops and riders together. Larger transactions take several turns. */
+/** Limit on checks, ops and commit effects together. Larger transactions take several turns. */
 const ITEMS_MAX = 64
 const READS_MAX = 16
 /**
@@ -46,14 +46,14 @@ export class SyncCommit {
    *   `payload_too_large`, `overloaded`. Nothing is written then.
    */
   run(request: OneShot, done: OneShotDone): boolean {
-    const { checks, ops, riders, signal } = request
+    const { checks, ops, commitEffects, signal } = request
     if (!this.#store.traits.onePhaseCommit) return false
-    const rides = riders === undefined ? 0 : riderCount(riders)
-    if (ops.length + rides === 0) return false
-    if (ops.length + checks.length + rides > ITEMS_MAX) return false
+    const effects = commitEffects === undefined ? 0 : effectCount(commitEffects)
+    if (ops.length + effects === 0) return false
+    if (ops.length + checks.length + effects > ITEMS_MAX) return false
     if (typeof signal === 'object' && signal.aborted) return false
     if (ops.some(isAttaching)) return false // The keys of the lease may have to be counted.
-    if (ops.length === 0 && !mayChange(riders ?? {})) return false // The transaction commits nothing.
+    if (ops.length === 0 && !mayChange(commitEffects ?? {})) return false // The transaction commits nothing.
     return checks.length === 0 && !ops.some(isRead) ? this.#write(request, done) : this.#readAndWrite(request, done)
   }
 
@@ -68,7 +68,7 @@ export class SyncCommit {
   }
 
   #readAndWrite(request: OneShot, done: OneShotDone): boolean {
-    const { checks, ops, isolation, riders } = request
+    const { checks, ops, isolation, commitEffects } = request
     // Validation of other reads takes several turns, and a scan needs a snapshot.
     if (isolation === 'serializable' || ops.some(isRangeOp)) return false
     const { keys, claim } = runToEnd(planOf(request))
@@ -81,10 +81,10 @@ export class SyncCommit {
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
         if (startTs === undefined || found === undefined || this.#mayBeRepeat(request, startTs)) return false
         const version = (key: Uint8Array) => found.get(keyText(key))
-        requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])))
+        requireChecks(checks, version, () => atHand(this.#store.leases.lost(commitEffects?.leases ?? [])))
         if (checks.some(({ key }) => (version(key)?.expireTs ?? TIMESTAMP_MAX) - startTs < EXPIRES_SOON)) return false
         const ran = runSync(ops, found, startTs, counted.answer)
-        if (ran.mutations.length === 0 && !mayChange(riders ?? {})) return false // All its keys to touch are absent.
+        if (ran.mutations.length === 0 && !mayChange(commitEffects ?? {})) return false // All its keys to touch are absent.
         return this.#commit(prewrite, startTs, ran, request, (error, answer) => {
           counted.end()
           done(error, answer)
@@ -110,19 +110,19 @@ export class SyncCommit {
     return answer === undefined || (answer.found && !this.#outcomes.isFree(answer))
   }
 
-  /** @param request has riders, if nothing was written. */
+  /** @param request has commit effects, if nothing was written. */
   #commit(
     prewrite: PrewriteSync,
     startTs: Timestamp,
     { mutations, results }: OpsDone,
-    { riders, idempotency }: OneShot,
+    { commitEffects, idempotency }: OneShot,
     done: OneShotDone,
   ): boolean {
     const row = idempotency && this.#outcomes.rowOf(idempotency, { startTs, commitTs: COMMIT_TS_OF_ROW, results })
     const all = row === undefined ? mutations : [...mutations, row]
-    const primary = all[0]?.key ?? primaryOf(riders ?? {})
-    if (primary === undefined) throw new Error('a transaction that writes has neither writes nor riders')
-    const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(riders))
+    const primary = all[0]?.key ?? primaryOf(commitEffects ?? {})
+    if (primary === undefined) throw new Error('a transaction that writes has neither writes nor commit effects')
+    const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(commitEffects))
     return prewrite(request, (error, answer) => {
       const commitTs = answer?.onePcCommitTs // Present in every answer: only locks of its own would need two phases.
       if (commitTs === undefined) return done(error, undefined)
@@ -150,15 +150,15 @@ export class SyncCommit {
   }
 }
 
-/** Keys of single-key ops, of riders and of the outcome row, by `keyText`. */
-function writtenBy({ ops, riders, idempotency }: OneShot): readonly string[] {
+/** Keys of single-key ops, of commit effects and of the outcome row, by `keyText`. */
+function writtenBy({ ops, commitEffects, idempotency }: OneShot): readonly string[] {
   const own = idempotency === undefined ? [] : [keyText(outcomeKey(idempotency.key))]
   const [first] = ops
-  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && riders === undefined)
+  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && commitEffects === undefined)
     return [keyText(first.key), ...own]
   const written = new Set<string>()
   for (const op of ops) if (!isRangeOp(op)) written.add(keyText(op.key))
-  for (const text of riderClaims(riders ?? {}, ops)) written.add(text)
+  for (const text of effectLatches(commitEffects ?? {}, ops)) written.add(text)
   return [...written, ...own]
 }
 

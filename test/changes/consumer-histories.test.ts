@@ -52,8 +52,8 @@ class Instance {
       return undefined
     }
     const applied = this.#page
-    const riders = { positions: [{ consumer: 'copy', from: this.#from, ts: applied.ts }] }
-    const request = { tryOnePc: true, linearizable: true, riders }
+    const commitEffects = { positions: [{ consumer: 'copy', from: this.#from, ts: applied.ts }] }
+    const request = { tryOnePc: true, linearizable: true, commitEffects }
     const code = await codeOf(store.prewrite(prewriteOf(await store.tso(1), [put('copy')], request)))
     expect(['none', 'write_conflict']).toContain(code)
     this.#page = undefined

@@ -33,8 +33,8 @@ async function commit(
   from: Timestamp = 0,
   ts: Timestamp = 0,
 ): Promise<Timestamp> {
-  const riders = consumer === undefined ? undefined : { positions: [{ consumer, from, ts }] }
-  const request = prewriteOf(await store.tso(1), mutations, { tryOnePc: true, linearizable: true, riders })
+  const commitEffects = consumer === undefined ? undefined : { positions: [{ consumer, from, ts }] }
+  const request = prewriteOf(await store.tso(1), mutations, { tryOnePc: true, linearizable: true, commitEffects })
   return (await store.prewrite(request)).onePcCommitTs ?? 0
 }
 

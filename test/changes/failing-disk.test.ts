@@ -30,8 +30,8 @@ async function commit(
   key: string,
   positions: { consumer: string; from: Timestamp; ts: Timestamp }[] = [],
 ) {
-  const riders = positions.length === 0 ? undefined : { positions }
-  const request = { tryOnePc: true, linearizable: true, riders }
+  const commitEffects = positions.length === 0 ? undefined : { positions }
+  const request = { tryOnePc: true, linearizable: true, commitEffects }
   return (await store.prewrite(prewriteOf(await store.tso(1), [put(key)], request))).onePcCommitTs ?? 0
 }
 

@@ -23,7 +23,7 @@ async function begun({ lost = false, expired = 0, refuses = false, options = SHA
     {
       ...api,
       prewrite: async (request) => {
-        if (!refuses || request.riders === undefined) return api.prewrite(request)
+        if (!refuses || request.commitEffects === undefined) return api.prewrite(request)
         network.calls.push({ name: 'prewrite', index: 0, request })
         throw new KvError('not_supported', 'no one-phase commit', {})
       },
@@ -55,7 +55,7 @@ test('its leases are checked at the commit_ts, after all prewrites', async () =>
   await coordinator.idle()
   expect(names()).toEqual(['prewrite', 'tso', 'validateReads', 'commit'])
   expect(requests<PrewriteRequest>('prewrite')).toMatchObject([
-    { riders: { leases: LEASES, leasesCheckedAtCommit: true } },
+    { commitEffects: { leases: LEASES, leasesCheckedAtCommit: true } },
   ])
   expect(requests<PrewriteRequest>('prewrite')[0]).not.toHaveProperty('useAsyncCommit')
   expect(requests<ValidateReadsRequest>('validateReads')).toMatchObject([{ leases: LEASES, commitTs }])
@@ -83,12 +83,14 @@ test('that lost one commits nothing, and is rolled back', async () => {
   expect(await read(store, 'a')).toBeUndefined()
 })
 
-test('other riders still need one phase', async () => {
+test('other commit effects still need one phase', async () => {
   const { txn, requests } = await begun()
   await txn.put(utf8('a'), utf8('1'))
   const acks = [{ observer: 'o', key: utf8('k'), fence: 1 }]
   await failureOf(txn.commit(undefined, { leases: LEASES, acks }))
-  expect(requests<PrewriteRequest>('prewrite')).toMatchObject([{ tryOnePc: true, riders: { leases: LEASES, acks } }])
+  expect(requests<PrewriteRequest>('prewrite')).toMatchObject([
+    { tryOnePc: true, commitEffects: { leases: LEASES, acks } },
+  ])
 })
 
 describe('a client whose server turns out to be unable to commit in one phase', () => {
@@ -101,8 +103,8 @@ describe('a client whose server turns out to be unable to commit in one phase', 
     await coordinator.idle()
     expect(names()).toEqual(['prewrite', 'prewrite', 'tso', 'validateReads', 'commit'])
     const [asked, again] = requests<PrewriteRequest>('prewrite')
-    expect(asked).toMatchObject({ tryOnePc: true, riders: { leases: LEASES } })
-    for (const field of ['tryOnePc', 'useAsyncCommit', 'riders']) expect(again).not.toHaveProperty(field)
+    expect(asked).toMatchObject({ tryOnePc: true, commitEffects: { leases: LEASES } })
+    for (const field of ['tryOnePc', 'useAsyncCommit', 'commitEffects']) expect(again).not.toHaveProperty(field)
     expect(requests<ValidateReadsRequest>('validateReads')).toMatchObject([{ leases: LEASES, commitTs }])
   })
 

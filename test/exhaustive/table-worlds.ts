@@ -121,11 +121,11 @@ export const fenced =
         const grant = await database.leases.put('lease', { holder, ttlMs: TTL_MS, waitMs: 20_000 })
         fences.set(holder, grant.fence)
         await requireNone(database, grant.fence)
-        const riders = { leases: [{ lease: 'lease', fence: grant.fence, index: 0 }] }
+        const commitEffects = { leases: [{ lease: 'lease', fence: grant.fence, index: 0 }] }
         const log = { op: 'put' as const, key: bytes(`by ${holder}`), value: bytes(holder) }
         const up = { op: 'put' as const, key: bytes('up'), value: bytes(holder), lease: 'lease' }
         const ops = attaches ? [log, up] : [log]
-        await database.transact({ ...TRIES, ops, riders })
+        await database.transact({ ...TRIES, ops, commitEffects })
       }
     const requireNone = async (database: Database, fence: Timestamp): Promise<void> => {
       const { pairs } = await database.batchGet({ keys: [bytes('up')], lockWaitMs: 20_000 })
@@ -172,8 +172,8 @@ export const acknowledged: TableWorld = async (servers) => {
     const claim = { worker: 'w', limit: 1, waitMs: 500, leaseMs: 1000 }
     for (const { fence } of await database.observers.claim(OBSERVER, claim)) {
       const ops = [{ op: 'put' as const, key: bytes(`run ${fence}`), value: bytes(`${fence}`) }]
-      const riders = { acks: [{ observer: OBSERVER, key, fence }] }
-      const { answer } = await database.transact({ ...TRIES, ops, riders })
+      const commitEffects = { acks: [{ observer: OBSERVER, key, fence }] }
+      const { answer } = await database.transact({ ...TRIES, ops, commitEffects })
       known.add(answer.commitTs ?? 0)
     }
   }

@@ -150,9 +150,11 @@ test('a lease that the transaction does not check is refused, and an open transa
     codeOf(attaching.database.prewrite(prewriteOf(await store.tso(1), [{ ...put('2'), leaseFence: fence }], rest)))
   expect(await raw({})).toBe('invalid_argument')
   expect(await raw({ tryOnePc: true })).toBe('invalid_argument')
-  const riders = { leases: [{ lease: 'a', fence: fence - 1 }] }
-  expect(await raw({ tryOnePc: true, linearizable: true, riders })).toBe('invalid_argument')
-  expect(await raw({ tryOnePc: true, linearizable: true, riders: { leases: [{ lease: 'a', fence }] } })).toBe('none')
+  const commitEffects = { leases: [{ lease: 'a', fence: fence - 1 }] }
+  expect(await raw({ tryOnePc: true, linearizable: true, commitEffects })).toBe('invalid_argument')
+  expect(await raw({ tryOnePc: true, linearizable: true, commitEffects: { leases: [{ lease: 'a', fence }] } })).toBe(
+    'none',
+  )
   expect(await attaching.keys()).toEqual(['1', '2'])
 })
 
@@ -348,14 +350,14 @@ test.each(['at once', 'open', 'raw'])(
     const startTs = await store.tso(1)
     let land = (): void => {}
     tapped.onWrite = (_, write) => new Promise((resolve, reject) => (land = () => void write().then(resolve, reject)))
-    const riders = { leases: [{ lease: 'a', fence }] }
+    const commitEffects = { leases: [{ lease: 'a', fence }] }
     const mutation = { ...put('1'), leaseFence: fence }
     const attached =
       how === 'at once'
         ? attaching.attach('1', 'a', fence)
         : how === 'open'
-          ? transactions.commit(txn, undefined, riders)
-          : database.prewrite(prewriteOf(startTs, [mutation], { tryOnePc: true, linearizable: true, riders }))
+          ? transactions.commit(txn, undefined, commitEffects)
+          : database.prewrite(prewriteOf(startTs, [mutation], { tryOnePc: true, linearizable: true, commitEffects }))
     while (!tapped.writes.some(({ ops }) => ops.some(({ key }) => Buffer.from(key).includes('attached')))) await turn()
     const released = leases.remove('a', 'me', fence)
     for (let i = 0; i < 20; i++) await turn()

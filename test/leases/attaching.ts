@@ -4,7 +4,7 @@ import { keyText } from '../../src/bytes/key-text.js'
 import { Database } from '../../src/database/database.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { attachedEnd, attachedPrefix } from '../../src/percolator/codec/attached-key.js'
-import type { LeaseRider } from '../../src/percolator/riders.js'
+import type { LeaseGuard } from '../../src/percolator/commit-effects.js'
 import { openLevelDbStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
@@ -68,9 +68,9 @@ export class Attaching {
   }
 
   /** One transaction. @returns its commit_ts. */
-  async run(ops: readonly Op[], leases: readonly LeaseRider[] = []): Promise<Timestamp> {
-    const riders = leases.length === 0 ? undefined : { leases }
-    const request = { checks: [], ops, riders, maxRetries: 0, lockWaitMs: 0 }
+  async run(ops: readonly Op[], leases: readonly LeaseGuard[] = []): Promise<Timestamp> {
+    const commitEffects = leases.length === 0 ? undefined : { leases }
+    const request = { checks: [], ops, commitEffects, maxRetries: 0, lockWaitMs: 0 }
     return (await this.database.transact(request)).answer.commitTs ?? 0
   }
 

@@ -37,8 +37,8 @@ function write(
   { key = 'k', attached = false }: { key?: string; attached?: boolean } = {},
 ) {
   const op = { op: 'put' as const, key: utf8(key), value: utf8('1'), ...(attached ? { lease } : {}) }
-  const riders = { leases: [{ lease, fence, index: 0 }] }
-  return database.transact({ checks: [], ops: [op], riders, maxRetries: 0, lockWaitMs: 0 })
+  const commitEffects = { leases: [{ lease, fence, index: 0 }] }
+  return database.transact({ checks: [], ops: [op], commitEffects, maxRetries: 0, lockWaitMs: 0 })
 }
 
 const isThere = async (database: Database, key: string) =>
@@ -189,11 +189,11 @@ describe('keys that are attached', () => {
     servers(2, async ([one, two]) => {
       if (one === undefined || two === undefined) return
       const { fence } = await put(one, 'a', 'x', { ttlMs: 60_000 })
-      const riders = { leases: [{ lease: 'a', fence, index: 0 }] }
+      const commitEffects = { leases: [{ lease: 'a', fence, index: 0 }] }
       for (let n = 0; n < ATTACHED_MAX; n += 1000) {
         const keys = Array.from({ length: 1000 }, (_, i) => utf8(`key-${n + i}`))
         const ops = keys.map((key) => ({ op: 'put' as const, key, value: utf8('1'), lease: 'a' }))
-        await one.transact({ checks: [], ops, riders, maxRetries: 0, lockWaitMs: 0 })
+        await one.transact({ checks: [], ops, commitEffects, maxRetries: 0, lockWaitMs: 0 })
       }
       await refused(write(two, 'a', fence, { key: 'more', attached: true }), 'invalid_argument', { field: 'lease' })
       expect(await isThere(two, 'more')).toBe(false)

@@ -76,7 +76,7 @@ export class Leasing {
 
   /** Writes a key under the lease. */
   async commit(lease: string, fence: Timestamp, key = 'k'): Promise<Timestamp> {
-    const request = { tryOnePc: true, linearizable: true, riders: { leases: [{ lease, fence }] } }
+    const request = { tryOnePc: true, linearizable: true, commitEffects: { leases: [{ lease, fence }] } }
     const { onePcCommitTs = 0 } = await this.store.prewrite(prewriteOf(await this.store.tso(1), [put(key)], request))
     expect(onePcCommitTs).toBeGreaterThan(0)
     return onePcCommitTs

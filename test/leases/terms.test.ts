@@ -52,9 +52,9 @@ const put = ({ database }: Home, holder: string, rest: Partial<LeaseRequest> = {
 
 /** One transaction under the lease. */
 function run({ database }: Home, fence: Timestamp, ops: readonly Op[], checks: readonly object[] = []) {
-  const riders = { leases: [{ lease: 'a', fence, index: 0 }] }
+  const commitEffects = { leases: [{ lease: 'a', fence, index: 0 }] }
   const asked = checks.map((check) => ({ key: utf8('k'), ...check, index: 1 }))
-  return database.transact({ checks: asked, ops, riders, maxRetries: 0, lockWaitMs: 0 })
+  return database.transact({ checks: asked, ops, commitEffects, maxRetries: 0, lockWaitMs: 0 })
 }
 
 const plain: Op = { op: 'put', key: utf8('k'), value: utf8('1') }

@@ -117,7 +117,7 @@ describe('a skip', () => {
     if (claimed === undefined) throw new Error('nothing to claim')
     expect(claimed).toMatchObject({ kind: 'notified', attempt: 1 })
     const acks = [{ observer: 'words', key: claimed.key, fence: claimed.fence }]
-    const request = { tryOnePc: true, linearizable: true, riders: { acks } }
+    const request = { tryOnePc: true, linearizable: true, commitEffects: { acks } }
     const { code, fields } = await failureOf(store.prewrite(prewriteOf(startTs, [], request)))
     expect([code, fields]).toMatchObject(['write_conflict', { reason: 'acknowledged', retryable: true }])
     await runNow(store, 'words', claimed)

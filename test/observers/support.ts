@@ -3,7 +3,7 @@ import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Observers, type ObserversOptions } from '../../src/observers/observers.js'
 import type { Notification } from '../../src/observers/rules/observers-api.js'
 import type { PrewriteMutation } from '../../src/percolator/api.js'
-import type { Riders } from '../../src/percolator/riders.js'
+import type { CommitEffects } from '../../src/percolator/commit-effects.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { prewriteOf, put, text, utf8 } from '../store/support.js'
@@ -26,9 +26,9 @@ export async function openObservers(store: CompleteStore, options: Partial<Obser
 export async function commit(
   store: Store,
   mutations: readonly PrewriteMutation[],
-  riders?: Riders,
+  commitEffects?: CommitEffects,
 ): Promise<Timestamp> {
-  const request = prewriteOf(await store.tso(1), mutations, { tryOnePc: true, linearizable: true, riders })
+  const request = prewriteOf(await store.tso(1), mutations, { tryOnePc: true, linearizable: true, commitEffects })
   return (await store.prewrite(request)).onePcCommitTs ?? 0
 }
 

@@ -128,7 +128,7 @@ export class LeaseHolder {
     }
     const request: OneShot = {
       ...{ checks: [], ops, maxRetries: random.below(3), lockWaitMs: random.pick([0, 50, 4000]) },
-      riders: { leases: [{ lease, fence }] },
+      commitEffects: { leases: [{ lease, fence }] },
     }
     const { floor } = history
     seen.outcome = 'unknown'
@@ -153,7 +153,7 @@ export class LeaseHolder {
     const { call, world, ledger, requireKnown } = this.#host
     const request: OneShot = {
       ...{ checks: [], ops: [{ op: 'get', key: bytes(`${KEY}${lease}`) }], maxRetries: 0, lockWaitMs: 0 },
-      riders: { leases: [{ lease, fence }] },
+      commitEffects: { leases: [{ lease, fence }] },
     }
     try {
       await call('look', false, async ({ oneShots }) => {

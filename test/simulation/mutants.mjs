@@ -187,7 +187,7 @@ const MUTANTS = [
   [
     'a check in one turn is not made',
     'txn/sync-commit',
-    'requireChecks(checks, version, () => atHand(this.#store.leases.lost(riders?.leases ?? [])));',
+    'requireChecks(checks, version, () => atHand(this.#store.leases.lost(commitEffects?.leases ?? [])));',
     '',
   ],
   [
@@ -364,7 +364,7 @@ const MUTANTS = [
   ['a run below the safe point commits', 'observers/rules/acknowledge', 'if (claimed < safePoint)', 'if (false)'],
   [
     'a one-shot has seen its start_ts',
-    'observers/rules/asked-riders',
+    'observers/rules/asked-effects',
     'seen: seesFence ? fence : startTs',
     'seen: startTs',
   ],
@@ -535,7 +535,7 @@ const MUTANTS = [
   ],
   [
     'an acknowledgement does not count what expired',
-    'store/leveldb/rows/riders',
+    'store/leveldb/rows/commit-effects',
     'return hasExpired(newest.expireTs, ts) ? expiryTs(newest) : newest.commitTs;',
     'return newest.commitTs;',
   ],
@@ -543,13 +543,13 @@ const MUTANTS = [
   // Leases
   [
     'a lease is checked at start_ts',
-    'store/leveldb/rows/riders',
+    'store/leveldb/rows/commit-effects',
     'const lost = atHand(leases.lost(this.#leases));',
     'const lost = leases.lost(this.#leases).filter(({ fence }) => fence === 0 || fence < startTs);',
   ],
   [
     'a lease is checked when the prewrite comes',
-    'store/leveldb/rows/riders',
+    'store/leveldb/rows/commit-effects',
     'this.#leases = leases;',
     'this.#leases = rows.leases.lost(leases).length > 0 ? leases : [];',
   ],
@@ -562,9 +562,9 @@ const MUTANTS = [
   [
     'a transaction that writes nothing needs no lease',
     'txn/one-shots',
-    'await requireLeases(this.#store.leases, riders ?? {});',
+    'await requireLeases(this.#store.leases, commitEffects ?? {});',
     ';',
-    'checksFailed(failed, await this.#store.leases.lost(riders?.leases ?? []))',
+    'checksFailed(failed, await this.#store.leases.lost(commitEffects?.leases ?? []))',
     'checksFailed(failed, [])',
   ],
   [
@@ -830,20 +830,20 @@ const SHARED = [
   ],
   [
     'a run says that it has seen what comes now',
-    'observers/hints/rider-rows',
+    'observers/hints/effects-as-rows',
     'putRow(cell.ackKey, encodeAckTs(seen));',
     'putRow(cell.ackKey, encodeAckTs(sources.store.clock()));',
   ],
   [
     'a run forgets what it has not seen',
-    'observers/hints/rider-rows',
+    'observers/hints/effects-as-rows',
     'if (isStill(present) && left === undefined)',
     'if (true)',
   ],
   [
     'what commits attached keys marks nothing',
     'leases/attached-keys',
-    'await this.#store.leases.attaches({ index, ...rider });',
+    'await this.#store.leases.attaches({ index, ...guard });',
     '',
   ],
   ['locks are not hinted at', 'store/table/rows/table-rows', 'if (marking.length > 0)', 'if (false)'],
@@ -861,19 +861,19 @@ const SHARED = [
   ],
   [
     'a run does not hide what it has not seen',
-    'observers/hints/rider-rows',
-    'if (all !== undefined && all.changeTs > seen && written.has(keyText(rider.key)))',
+    'observers/hints/effects-as-rows',
+    'if (all !== undefined && all.changeTs > seen && written.has(keyText(effect.key)))',
     'if (false)',
   ],
   [
     'a run passes locks that its own write is going to hide',
-    'observers/hints/rider-rows',
+    'observers/hints/effects-as-rows',
     'written.has(keyText(cell.key)) ? startTs : seen',
     'seen',
   ],
   [
     'what a run leaves of a parked cell is not hinted at',
-    'observers/hints/rider-rows',
+    'observers/hints/effects-as-rows',
     'await unpark(cells, id, cell, { commitTs: left.changeTs, depth: left.depth });',
     'await cells.replaceFailure(id, cell, undefined);',
   ],

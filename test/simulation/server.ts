@@ -18,7 +18,7 @@ import { LOGICAL_PER_MS, type Timestamp } from '../../src/timestamp.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
-import { ridingPrewrite } from '../../src/txn/riding-prewrite.js'
+import { prewriteWithEffects } from '../../src/txn/prewrite-with-effects.js'
 import type { Disk } from './disk.js'
 import type { Faults } from './faults.js'
 import type { LeaseBooks } from './lease-ledger.js'
@@ -123,7 +123,7 @@ export class Server {
       ...{ owner, store, pins, observers, changes, leases },
       resolver: coordinator.resolver,
       oneShots: new OneShots(store, coordinator, new Outcomes(store, coordinator, DEFAULT_LIMITS)),
-      prewrite: (request) => ridingPrewrite(coordinator, request),
+      prewrite: (request) => prewriteWithEffects(coordinator, request),
       collect: async (isByHand, behindMs) => {
         if (!isByHand) return gc.run(gc.wanted(behindMs))
         const wanted = Math.max(1, store.time.clock() - behindMs * LOGICAL_PER_MS)

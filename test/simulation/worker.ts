@@ -4,9 +4,9 @@ import { isUncertain } from '../../src/coordinator/uncertain.js'
 import { isKvError } from '../../src/errors/kv-error.js'
 import type { Observers } from '../../src/observers/observers.js'
 import type { ClaimName, Notification } from '../../src/observers/rules/observers-api.js'
+import type { CommitEffects } from '../../src/percolator/commit-effects.js'
 import { keyRangeOf } from '../../src/percolator/given-range.js'
 import { contains } from '../../src/percolator/range-index.js'
-import type { Riders } from '../../src/percolator/riders.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
@@ -29,7 +29,7 @@ export interface WorkerHost {
   call<A>(label: string, isRepeatable: boolean, run: (observers: Observers) => Promise<A>): Promise<A>
   oneShot(request: OneShot): Promise<OneShotAnswer>
   /** Commits, and writes down what became of it. */
-  commit(txn: Transaction, seen: TxnHistory, riders: Riders): Promise<void>
+  commit(txn: Transaction, seen: TxnHistory, commitEffects: CommitEffects): Promise<void>
 }
 
 /** The first one's runs write into the range of the second, whose runs write into that of the first. */
@@ -139,7 +139,7 @@ export class Worker {
     else await this.#runTransaction(observer, [given])
   }
 
-  #ridersOf(name: string, batch: readonly ClaimName[], seen: TxnHistory, isLast = false): Riders {
+  #commitEffectsOf(name: string, batch: readonly ClaimName[], seen: TxnHistory, isLast = false): CommitEffects {
     const { random } = this.#host
     const acks = batch.map(({ key, fence }) => ({ observer: name, key, fence }))
     for (const { key, fence } of acks) seen.acks.push({ observer: name, key: text(key), fence })
@@ -189,7 +189,7 @@ export class Worker {
       history.ended(seen, 'aborted')
       return await txn.rollback()
     }
-    await this.#host.commit(txn, seen, this.#ridersOf(name, batch, seen))
+    await this.#host.commit(txn, seen, this.#commitEffectsOf(name, batch, seen))
   }
 
   async #runIn(txn: Transaction, seen: TxnHistory, batch: readonly ClaimName[]): Promise<void> {
@@ -235,8 +235,14 @@ export class Worker {
       ops.push({ op: 'put', key: bytes(written), value: bytes(value) })
       seen.writes.set(written, value)
     }
-    const riders = this.#ridersOf(name, batch, seen, isLast)
-    const request = { checks: [], ops, maxRetries: random.below(3), lockWaitMs: random.pick([0, 50, 4000]), riders }
+    const commitEffects = this.#commitEffectsOf(name, batch, seen, isLast)
+    const request = {
+      checks: [],
+      ops,
+      maxRetries: random.below(3),
+      lockWaitMs: random.pick([0, 50, 4000]),
+      commitEffects,
+    }
     const { floor } = history
     seen.outcome = 'unknown'
     for (let left = 3; left > 0; left--) {

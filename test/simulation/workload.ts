@@ -7,7 +7,7 @@ import { Undetermined } from '../../src/coordinator/undetermined.js'
 import type { ScanOrder } from '../../src/coordinator/write-buffer.js'
 import { isKvError, KvError } from '../../src/errors/kv-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
-import type { Riders } from '../../src/percolator/riders.js'
+import type { CommitEffects } from '../../src/percolator/commit-effects.js'
 import { LOGICAL_PER_MS, TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../src/txn/one-shot.js'
 import type { Op } from '../../src/txn/op.js'
@@ -150,7 +150,7 @@ export class Client {
       read: (txn, key, value) => this.#read(txn, key, value),
       sleep: (ms) => this.#sleep(ms),
       think: () => this.#think(),
-      commit: (txn, seen, riders) => this.#commit(txn, seen, riders),
+      commit: (txn, seen, commitEffects) => this.#commit(txn, seen, commitEffects),
     }
   }
 
@@ -250,11 +250,11 @@ export class Client {
     await this.#commit(txn, seen)
   }
 
-  async #commit(txn: Transaction, seen: TxnHistory, riders?: Riders): Promise<void> {
+  async #commit(txn: Transaction, seen: TxnHistory, commitEffects?: CommitEffects): Promise<void> {
     const { history } = this.#world
     try {
       seen.outcome = 'unknown' // To those who come after, if this client dies.
-      history.committed(seen, await txn.commit(undefined, riders))
+      history.committed(seen, await txn.commit(undefined, commitEffects))
     } catch (error) {
       this.#requireKnown(error)
       if (error instanceof Undetermined) return this.#learn(txn, seen)

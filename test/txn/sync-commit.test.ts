@@ -551,7 +551,7 @@ test('property: the same requests leave the same records, in one turn or in seve
   )
 })
 
-describe('riders', () => {
+describe('commit effects', () => {
   const DOC = utf8('doc/1')
 
   beforeEach(async () => {
@@ -567,14 +567,14 @@ describe('riders', () => {
     if (notification === undefined) throw new Error('there is nothing to claim')
     return notification.fence
   }
-  const ack = (fence: number) => ({ riders: { acks: [{ observer: 'words', key: DOC, fence }] } })
+  const ack = (fence: number) => ({ commitEffects: { acks: [{ observer: 'words', key: DOC, fence }] } })
 
   test('commit in one turn, with writes and alone', async () => {
     const fence = await claimed()
     const first = await now([put('count')], ack(fence))
     expect(first?.commitTs).toBeGreaterThan(fence)
     expect(await database.observers.get('words')).toMatchObject({ acks: 1, pending: 0 })
-    const alone = now([], { riders: { notify: [{ observer: 'words', keys: [DOC] }] } })
+    const alone = now([], { commitEffects: { notify: [{ observer: 'words', keys: [DOC] }] } })
     expect((await alone)?.commitTs).toBeGreaterThan(first?.commitTs ?? 0)
     expect(await database.observers.get('words')).toMatchObject({ pending: 1 })
   })
@@ -610,7 +610,7 @@ describe('riders', () => {
     const gate = new WriteGate(tapped)
     const held = now([put('doc/1', 'newer')])
     expect(now([put('count')], ack(fence))).toBeUndefined()
-    expect(now([put('other')], { riders: { notify: [{ observer: 'words', keys: [DOC] }] } })).toBeUndefined()
+    expect(now([put('other')], { commitEffects: { notify: [{ observer: 'words', keys: [DOC] }] } })).toBeUndefined()
     gate.open()
     await held
     // What this run has seen of the key stands in its history, which takes a turn to read.
@@ -622,7 +622,7 @@ describe('riders', () => {
   test('are as many as one turn bears', async () => {
     const fence = await claimed()
     const keys = Array.from({ length: 64 }, (_, i) => utf8(`doc/${i}`))
-    const many = { riders: { acks: ack(fence).riders.acks, notify: [{ observer: 'words', keys }] } }
+    const many = { commitEffects: { acks: ack(fence).commitEffects.acks, notify: [{ observer: 'words', keys }] } }
     expect(now([], many)).toBeUndefined()
     expect((await database.transact(requestOf([], many))).answer.commitTs).toBeGreaterThan(fence)
   })

@@ -1,10 +1,10 @@
 import { KvError } from '../../errors/kv-error.js'
-import type { PositionRider } from '../../percolator/riders.js'
+import type { PositionEffect } from '../../percolator/commit-effects.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Consumer } from './consumer.js'
 
 export interface PositionRequest {
-  readonly rider: PositionRider
+  readonly effect: PositionEffect
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly primary: Uint8Array
@@ -26,11 +26,11 @@ export type PositionOutcome =
  * @returns Errors: `write_conflict` (`acknowledged`). The same transaction would be refused again, so it is not retryable.
  */
 export function advancePosition(
-  { rider, startTs, commitTs, primary }: PositionRequest,
+  { effect, startTs, commitTs, primary }: PositionRequest,
   consumer: Consumer,
 ): PositionOutcome {
   if (consumer.startTs === startTs) return { kind: 'repeat', commitTs: consumer.commitTs }
-  const { from, ts } = rider
+  const { from, ts } = effect
   const { name, position, ackedTs } = consumer
   if (from < ackedTs || from > position) {
     const conflict = { conflictStartTs: consumer.startTs, conflictCommitTs: consumer.commitTs }

@@ -73,9 +73,10 @@ export class HttpApi implements PercolatorApi {
     return this.#ask('scan', request)
   }
 
-  prewrite({ primary, ...request }: PrewriteRequest): Promise<PrewriteAnswer> {
+  prewrite({ primary, commitEffects: riders, ...request }: PrewriteRequest): Promise<PrewriteAnswer> {
+    const message = riders === undefined ? request : { ...request, riders }
     // Without mutations the server chooses the primary: a token with prefixes could not name it.
-    return this.#tell('prewrite', request.mutations.length === 0 ? request : { ...request, primary })
+    return this.#tell('prewrite', message.mutations.length === 0 ? message : { ...message, primary })
   }
 
   commit(request: CommitRequest): Promise<CommitAnswer> {

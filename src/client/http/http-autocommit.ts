@@ -1,8 +1,8 @@
 import type { KeyRange } from '../../bytes/key-range.js'
 import { isKvError } from '../../errors/kv-error.js'
 import type { Pair, Version } from '../../percolator/api.js'
+import type { LeaseGuard } from '../../percolator/commit-effects.js'
 import type { Expiry } from '../../percolator/expiry.js'
-import type { LeaseRider } from '../../percolator/riders.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { Autocommit, CallOptions, Counted } from '../autocommit.js'
 import { newIdempotencyKey } from '../idempotency-key.js'
@@ -94,7 +94,7 @@ export class HttpAutocommit implements Autocommit {
     return commitTs
   }
 
-  async requireLeases(leases: readonly LeaseRider[], options: CallOptions): Promise<void> {
+  async requireLeases(leases: readonly LeaseGuard[], options: CallOptions): Promise<void> {
     await this.#post('/v1/txn', TXN_DONE, { checks: leases, ops: [] }, {}, options)
   }
 

@@ -84,13 +84,13 @@ export function leasesOf({ checks }: { readonly checks?: unknown }): HeldCheck[]
   return Array.isArray(checks) ? checks.filter(isLease) : []
 }
 
-/** Whether it may change anything, by ops or riders. Unknown ops count as writes. */
+/** Whether it may change anything, by ops or commit effects. Unknown ops count as writes. */
 export function mayWrite({ ops, acks, positions, notify }: Readonly<Partial<Record<keyof OneShot, unknown>>>): boolean {
   const isRead = (op: unknown): boolean =>
     typeof op === 'object' && op !== null && 'op' in op && (op.op === 'get' || op.op === 'scan')
   return [acks, positions, notify].some(isGiven) || (Array.isArray(ops) ? !ops.every(isRead) : ops !== undefined)
 }
 
-function isGiven(riders: unknown): boolean {
-  return Array.isArray(riders) ? riders.length > 0 : riders !== undefined
+function isGiven(effects: unknown): boolean {
+  return Array.isArray(effects) ? effects.length > 0 : effects !== undefined
 }

@@ -287,7 +287,7 @@ export class Observation<A extends As> {
     const { coordinator, during } = this.#backend
     const transaction = await during(() => coordinator.begin(options, startTs))
     const acks = claims.map(({ key, fence }) => ({ observer: name, key, fence }))
-    await runOnce(new OpenTxn(transaction, during, { riders: { acks } }), async (txn) => {
+    await runOnce(new OpenTxn(transaction, during, { commitEffects: { acks } }), async (txn) => {
       const values = await this.#values(transaction, claims, startTs !== undefined)
       return run(
         txn,

@@ -8,9 +8,9 @@ import type { OneShot, OneShotAnswer } from '../../txn/one-shot.js'
 import type { Work } from '../admission/admission.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
+import { requireObserved, requireReached } from '../wire/commit-effects.js'
 import type { Report } from '../wire/error-handler.js'
 import { KEY_ROUTE, LEASE_ROUTE } from '../wire/key-url.js'
-import { requireObserved, requireReached } from '../wire/riders.js'
 import { shownLease } from '../wire/shown-lease.js'
 import { dataText, problemText, valueText } from './answer-text.js'
 import type { Asked } from './asked.js'
@@ -70,9 +70,9 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
         fail(call, problem)
       }
     }
-    if (txn.riders !== undefined) {
-      requireReached(txn.riders, call.grant, database)
-      requireObserved(txn.riders, database)
+    if (txn.commitEffects !== undefined) {
+      requireReached(txn.commitEffects, call.grant, database)
+      requireObserved(txn.commitEffects, database)
     }
     if (database.transactSync(txn, done)) return
     database.transactAsync({ ...txn, signal: call.signal }).then(

@@ -6,13 +6,19 @@ import { rawBodies, rawValueOf } from '../admission/raw-bodies.js'
 import { timeoutSignal, untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
+import {
+  commitEffectsOf,
+  learnObservers,
+  leaseChecksOf,
+  requireObserved,
+  requireReached,
+} from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
-import { learnObservers, leaseChecksOf, requireObserved, requireReached, ridersOf } from '../wire/riders.js'
 import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
 import { isWrite, opOf, requireFewKeys } from '../wire/wire-op.js'
@@ -131,14 +137,14 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const id = txnOf(request)
     const signal = timeoutSignal(request, reply)
     const { checks = [], ...body } = await decodeCommit(request)
-    const riders = ridersOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
-    const idempotency = await idempotencyOf(request, { commit: id, riders })
-    if (riders !== undefined) {
-      await learnObservers(riders, database)
-      requireReached(riders, request.grant, database)
-      if (transactions.isOpen(id)) requireObserved(riders, database)
+    const commitEffects = commitEffectsOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
+    const idempotency = await idempotencyOf(request, { commit: id, riders: commitEffects })
+    if (commitEffects !== undefined) {
+      await learnObservers(commitEffects, database)
+      requireReached(commitEffects, request.grant, database)
+      if (transactions.isOpen(id)) requireObserved(commitEffects, database)
     }
-    const outcome = await transactions.commit(id, idempotency, riders, signal, request.raw.progress?.stages)
+    const outcome = await transactions.commit(id, idempotency, commitEffects, signal, request.raw.progress?.stages)
     return answerOutcome(request, reply, outcome, outcome.answer)
   })
 

@@ -9,14 +9,14 @@ import type {
   ReadSet,
   ResolveLockRequest,
 } from '../../percolator/api.js'
-import { primaryOf, type Riders } from '../../percolator/riders.js'
+import { type CommitEffects, primaryOf } from '../../percolator/commit-effects.js'
 import { sameKey } from '../../percolator/row.js'
 import type { Access } from '../admission/access.js'
 import type { Work } from '../admission/admission.js'
 import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
+import { commitEffectsOf, learnObservers, requireReached } from '../wire/commit-effects.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
-import { learnObservers, requireReached, ridersOf } from '../wire/riders.js'
 import type { Answers } from '../wire/schemas/call-schema.js'
 import * as schemas from '../wire/schemas/percolator.js'
 import type { Schema, Static } from '../wire/schemas/schema.js'
@@ -67,11 +67,11 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   call('batch_get', 'read', schemas.batchGet, (body) => store.batchGet(body))
   call('scan', 'read', schemas.scan, (body) => store.scan(body))
   call('prewrite', 'write', schemas.prewrite, async (body, { grant }) => {
-    const riders = body.riders && ridersOf(body.riders, grant, limits, 'riders.')
-    if (riders === undefined) return store.prewrite(prewriteRequest(body, riders))
-    await learnObservers(riders, database)
-    requireReached(riders, grant, database)
-    return database.prewrite(prewriteRequest(body, riders))
+    const commitEffects = body.riders && commitEffectsOf(body.riders, grant, limits, 'riders.')
+    if (commitEffects === undefined) return store.prewrite(prewriteRequest(body, commitEffects))
+    await learnObservers(commitEffects, database)
+    requireReached(commitEffects, grant, database)
+    return database.prewrite(prewriteRequest(body, commitEffects))
   })
   call('commit', 'write', schemas.commit, (body) => {
     requireAfterStart(body.startTs, body.commitTs, 'commit_ts')
@@ -156,7 +156,10 @@ function requireAfterStart(startTs: number, commitTs: number, field: string): vo
 }
 
 /** @throws KvError `invalid_argument` for combinations of fields that the schema cannot express. */
-function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Riders | undefined): PrewriteRequest {
+function prewriteRequest(
+  body: Body<typeof schemas.prewrite.body>,
+  commitEffects: CommitEffects | undefined,
+): PrewriteRequest {
   const { mutations, forUpdateTs, pessimisticActions, tryOnePc } = body
   for (const [index, { op, value, expireTs, leaseFence, keepsLease }] of mutations.entries()) {
     const field = `mutations[${index}].value`
@@ -180,18 +183,19 @@ function prewriteRequest(body: Body<typeof schemas.prewrite.body>, riders: Rider
     throw invalid('pessimistic_actions', 'pessimistic_actions must have an entry for each mutation')
   if (body.forUpdateTsMax !== undefined && body.forUpdateTsMax.length !== mutations.length)
     throw invalid('for_update_ts_max', 'for_update_ts_max must have an entry for each mutation')
-  if (riders === undefined && mutations.length === 0)
+  if (commitEffects === undefined && mutations.length === 0)
     throw invalid('mutations', 'mutations must have an entry, unless there are riders')
-  if (riders !== undefined && (!tryOnePc || body.maxCommitTs !== undefined))
+  if (commitEffects !== undefined && (!tryOnePc || body.maxCommitTs !== undefined))
     throw invalid('riders', 'riders go with try_one_pc only, and not with max_commit_ts')
-  // Riders without mutations leave nothing at a primary, and a token with prefixes could not name one for a consumer.
-  const primary = body.primary ?? (mutations.length === 0 && riders !== undefined ? primaryOf(riders) : undefined)
+  // Commit effects without mutations leave nothing at a primary, and a token with prefixes could not name one for a consumer.
+  const primary =
+    body.primary ?? (mutations.length === 0 && commitEffects !== undefined ? primaryOf(commitEffects) : undefined)
   if (primary === undefined) throw invalid('primary', 'primary is missing')
   if (tryOnePc && mutations.length > 0 && !mutations.some(({ key }) => sameKey(key, primary)))
     throw invalid('primary', 'with try_one_pc the primary must be among the mutations')
   if (body.reads !== undefined && !tryOnePc) throw invalid('reads', 'reads go with try_one_pc only')
   const { lockTtl = LOCK_TTL_MS_DEFAULT } = body
-  return { ...body, primary, reads: body.reads && readSetOf(body.reads), riders, lockTtl }
+  return { ...body, primary, reads: body.reads && readSetOf(body.reads), commitEffects, lockTtl }
 }
 
 function acquireRequest(body: Body<typeof schemas.acquirePessimisticLock.body>): AcquirePessimisticLockRequest {

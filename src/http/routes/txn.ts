@@ -1,9 +1,9 @@
 import type { FastifyInstance } from 'fastify'
 import { untilDeadline } from '../connections/deadline.js'
+import { learnObservers, requireObserved, requireReached } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
-import { oneShotOf } from '../wire/one-shot.js'
-import { learnObservers, requireObserved, requireReached } from '../wire/riders.js'
+import { fingerprinted, oneShotOf } from '../wire/one-shot.js'
 import * as schemas from '../wire/schemas/txn.js'
 import type { AppContext } from './context.js'
 
@@ -14,11 +14,11 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
     { schema: schemas.oneShot, config: { access: 'read', query: ['timeout_ms'] } },
     async (request, reply) => {
       const asked = oneShotOf(await decode(request), request.grant, limits)
-      const idempotency = await idempotencyOf(request, asked)
-      if (asked.riders !== undefined) {
-        await learnObservers(asked.riders, database)
-        requireReached(asked.riders, request.grant, database)
-        if (idempotency === undefined) requireObserved(asked.riders, database)
+      const idempotency = await idempotencyOf(request, fingerprinted(asked))
+      if (asked.commitEffects !== undefined) {
+        await learnObservers(asked.commitEffects, database)
+        requireReached(asked.commitEffects, request.grant, database)
+        if (idempotency === undefined) requireObserved(asked.commitEffects, database)
       }
       const outcome = await untilDeadline(request, reply, (signal, handover) =>
         database.transact({ ...asked, caller: request.grant.identity, idempotency, signal, handover }),

@@ -1,11 +1,11 @@
 import type { Grant } from '../../access/grant.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { LEASE_CHECKS_MAX, type Limits, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
-import type { LeaseRider } from '../../percolator/riders.js'
+import type { LeaseGuard } from '../../percolator/commit-effects.js'
 import type { Check } from '../../txn/check.js'
 import type { OneShot } from '../../txn/one-shot.js'
+import { commitEffectsOf } from './commit-effects.js'
 import type { Decoded } from './decode.js'
-import { ridersOf } from './riders.js'
 import type { Static } from './schemas/schema.js'
 import type { oneShot } from './schemas/txn.js'
 import { isWrite, opOf, requireFewKeys } from './wire-op.js'
@@ -14,18 +14,23 @@ export function oneShotOf(body: Decoded<Static<typeof oneShot.body>>, grant: Gra
   const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = body
   const { keyChecks, leases } = splitChecks(checks)
   if (ops.some(isWrite)) grant.requireWrite()
-  const riders = ridersOf({ ...body, leases }, grant, limits)
+  const commitEffects = commitEffectsOf({ ...body, leases }, grant, limits)
   const asked = ops.map(opOf)
   requireFewKeys(asked, limits)
-  return { checks: keyChecks, ops: asked, isolation, riders, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
+  return { checks: keyChecks, ops: asked, isolation, commitEffects, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
+}
+
+/** What the fingerprint of an Idempotency-Key is made of. It is stored, so names and their order stay as they are. */
+export function fingerprinted({ checks, ops, isolation, commitEffects, maxRetries, lockWaitMs }: OneShot): object {
+  return { checks, ops, isolation, riders: commitEffects, maxRetries, lockWaitMs }
 }
 
 type WireCheck = NonNullable<Decoded<Static<typeof oneShot.body>>['checks']>[number]
 
 /** @throws KvError `invalid_argument`; `payload_too_large` for too many leases. */
-function splitChecks(checks: readonly WireCheck[]): { keyChecks: Check[]; leases: LeaseRider[] } {
+function splitChecks(checks: readonly WireCheck[]): { keyChecks: Check[]; leases: LeaseGuard[] } {
   const keyChecks: Check[] = []
-  const leases: LeaseRider[] = []
+  const leases: LeaseGuard[] = []
   for (const [index, check] of checks.entries()) {
     const { key, exists, value, commitTs, lease, fence } = check
     const isOnKey = exists !== undefined || value !== undefined || commitTs !== undefined

@@ -1,4 +1,4 @@
-import type { LeaseRider } from '../../percolator/riders.js'
+import type { LeaseGuard } from '../../percolator/commit-effects.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { FailedLeaseCheck } from './lease.js'
 
@@ -7,9 +7,12 @@ import type { FailedLeaseCheck } from './lease.js'
  * @param fences `fences[i]` is the fence in force of the lease of `riders[i]`; 0: the lease is free.
  * @returns the checks that fail, in order.
  */
-export function lostLeases(riders: readonly LeaseRider[], fences: readonly Timestamp[]): readonly FailedLeaseCheck[] {
+export function lostLeases(
+  commitEffects: readonly LeaseGuard[],
+  fences: readonly Timestamp[],
+): readonly FailedLeaseCheck[] {
   const lost: FailedLeaseCheck[] = []
-  for (const [place, { lease, fence, index = place }] of riders.entries()) {
+  for (const [place, { lease, fence, index = place }] of commitEffects.entries()) {
     const present = fences[place] ?? 0
     if (present !== fence) lost.push({ index, lease, fence: present })
   }

@@ -1,6 +1,6 @@
 import { Backoff } from '../../coordinator/backoff.js'
 import { Committer, type TransactionContext } from '../../coordinator/committer.js'
-import type { RideRequest, Rides } from '../../coordinator/ride.js'
+import type { EffectRowsRequest, EffectsAsRows } from '../../coordinator/effect-rows.js'
 import { Undetermined } from '../../coordinator/undetermined.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
@@ -11,8 +11,8 @@ import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { DirtyKeys, DirtyKeysSources } from '../dirty-keys.js'
 import { nameOfBackfill, registeredOf, type StoredObserver } from '../registration.js'
 import { noSuchObserver, type RegisteredObserver } from '../rules/observer.js'
+import { effectsAsRows } from './effects-as-rows.js'
 import { HintedObserver, type HintedObserverSources } from './hinted-observer.js'
-import { rideAsRows } from './rider-rows.js'
 
 /** `learn` and `refresh` reuse registrations that were read within this time. */
 const KNOWN_MS = 1000
@@ -28,7 +28,7 @@ export class HintedKeys implements DirtyKeys {
   readonly #byId = new Map<Timestamp, HintedObserver>()
   /** Time at which the known registrations were read. */
   #knownMs = Number.NEGATIVE_INFINITY
-  readonly rides: Rides = (request) => this.#ride(request)
+  readonly effectsAsRows: EffectsAsRows = (request) => this.#effectRows(request)
 
   constructor(sources: DirtyKeysSources, cells: HintedCells, context: () => TransactionContext) {
     this.#sources = sources
@@ -47,12 +47,12 @@ export class HintedKeys implements DirtyKeys {
     await this.#cells.follow(() => this.#load())
   }
 
-  async #ride(request: RideRequest): ReturnType<Rides> {
-    const { acks = [], notify = [] } = request.riders
+  async #effectRows(request: EffectRowsRequest): ReturnType<EffectsAsRows> {
+    const { acks = [], notify = [] } = request.commitEffects
     await this.learn([...acks, ...notify].map(({ observer }) => observer))
     for (const { observer } of notify) await this.#inForce(this.#named(observer).observer, request.signal)
     const { store } = this.#sources
-    return rideAsRows({ store, cells: this.#cells, named: (name) => this.#named(name) }, request)
+    return effectsAsRows({ store, cells: this.#cells, named: (name) => this.#named(name) }, request)
   }
 
   #named(name: string): HintedObserver {

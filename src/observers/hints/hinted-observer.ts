@@ -32,8 +32,8 @@ import type { RegisteredObserver } from '../rules/observer.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../rules/observers-api.js'
 import { Workers } from '../workers.js'
 import { forgetClean, unpark } from './cleaning.js'
+import { notification } from './effects-as-rows.js'
 import { isParkedCell, nextStep } from './next-step.js'
-import { notification } from './rider-rows.js'
 
 const PAGE = 512
 /** A walk begins on one of this many pages. */

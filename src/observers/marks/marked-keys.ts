@@ -19,7 +19,7 @@ export class MarkedKeys implements DirtyKeys {
   /** Reads the position of backfills whose registrations were read or written. Never rejects. */
   #resuming: Promise<void> = Promise.resolve()
   readonly #expiryMarks: ExpiryMarks
-  readonly rides = undefined
+  readonly effectsAsRows = undefined
 
   constructor(sources: DirtyKeysSources, cells: MarkedCells, claimsMax: number, sizes: DispatcherSizes | undefined) {
     const { store, report: onError } = sources

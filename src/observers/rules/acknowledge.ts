@@ -2,10 +2,10 @@ import { KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { AskedAck } from './asked-riders.js'
+import type { AskedAck } from './asked-effects.js'
 import type { Ack, Entry } from './cell.js'
 
-export interface AckRequest extends Pick<AskedAck, 'rider' | 'seen'> {
+export interface AckRequest extends Pick<AskedAck, 'effect' | 'seen'> {
   readonly startTs: Timestamp
   /** The run commits at this timestamp, which is above every timestamp handed out. */
   readonly commitTs: Timestamp
@@ -41,12 +41,12 @@ export type AckOutcome =
  * @returns Errors: `ts_below_safe_point`; `write_conflict` (`acknowledged`, `superseded`).
  * @see The paper, section 2.4: the conflict of two runs on the acknowledgement column.
  */
-export function acknowledge({ rider, seen, startTs, commitTs }: AckRequest, context: AckContext): AckOutcome {
+export function acknowledge({ effect, seen, startTs, commitTs }: AckRequest, context: AckContext): AckOutcome {
   const { entry, ack, safePoint, newestFence } = context
-  const claimed = Math.min(rider.fence, seen)
+  const claimed = Math.min(effect.fence, seen)
   if (ack?.startTs === startTs) return { kind: 'repeat', commitTs: ack.commitTs }
   const refused = (detail: string, reason: 'acknowledged' | 'superseded', retryable: boolean): AckOutcome => {
-    const { observer, key } = rider
+    const { observer, key } = effect
     const conflict = { conflictStartTs: ack?.ackTs ?? 0, conflictCommitTs: ack?.commitTs ?? 0 }
     const fields = { key, startTs, ...conflict, primary: key, reason, observer, retryable }
     const text = `the notification of ${printKey(key)} for the observer ${observer} ${detail}`
@@ -56,7 +56,7 @@ export function acknowledge({ rider, seen, startTs, commitTs }: AckRequest, cont
   if (entry === undefined) return refused('is acknowledged already', 'acknowledged', false)
   if (ack !== undefined && ack.commitTs > claimed)
     return refused(`was acknowledged at ${ack.commitTs}, after the claim`, 'acknowledged', true)
-  if (newestFence > rider.fence) return refused('was handed out again', 'superseded', false)
+  if (newestFence > effect.fence) return refused('was handed out again', 'superseded', false)
   const isClean = entry.changeTs <= seen
   if (!isClean && !isUncovered(context.newestSeen(), context))
     return refused('was made after the claim', 'acknowledged', true)

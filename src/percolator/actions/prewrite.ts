@@ -108,14 +108,14 @@ export function prewrite(
   if (failedAssertion !== undefined) return refused(withEntries([failedAssertion]))
   if (locksMet.length > 0) return refused(withEntries(locksMet))
 
-  // Riders are written at the commit_ts too, even without rows.
-  const leastOfRiders = request.riders === undefined ? 0 : calculated
+  // Commit effects are written at the commit_ts too, even without rows.
+  const leastOfEffects = request.commitEffects === undefined ? 0 : calculated
   const leastOfNew = toLock.reduce(
     (least, { status }) => Math.max(least, leastCommitTs(calculated, status)),
-    leastOfRiders,
+    leastOfEffects,
   )
   const kind = commitKind(request, toLock.length, locked, leastOfNew)
-  const isNothingWritten = toLock.length === 0 && locked.length === 0 && request.riders === undefined
+  const isNothingWritten = toLock.length === 0 && locked.length === 0 && request.commitEffects === undefined
   const minCommitTs = isNothingWritten
     ? commitTsOfNothing(request)
     : locked.reduce((highest, lock) => Math.max(highest, lock.minCommitTs), leastOfNew)
@@ -208,7 +208,7 @@ function checkKey(
   forUpdateTsMax = Number.POSITIVE_INFINITY,
 ): Outcome<KeyStatus> {
   const { lock } = row
-  if (mutation.leaseFence && !request.riders?.leases?.some(({ fence }) => fence === mutation.leaseFence))
+  if (mutation.leaseFence && !request.commitEffects?.leases?.some(({ fence }) => fence === mutation.leaseFence))
     return refused(invalid('lease_fence', `no lease among the riders has the fence ${mutation.leaseFence}`))
   const isOthers = lock !== undefined && lock.startTs !== request.startTs
   if (action === 'do' && (lock === undefined || isOthers)) {

@@ -4,7 +4,7 @@ import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../.
 import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { Ridden } from '../observed.js'
+import type { DecidedEffects } from '../observed.js'
 import type { Change, Decision, Preparation, RowAccess } from './row-access.js'
 
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
@@ -12,11 +12,11 @@ const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
 export interface PrewriteSources {
   readonly rows: RowAccess
   readonly validateReads: (request: ValidateReadsRequest) => Promise<void>
-  /** Absent: the store takes no riders but leases that are checked at the commit. */
-  readonly ridersOf?: ((request: PrewriteRequest) => PrewriteRiders | undefined) | undefined
+  /** Absent: the store takes no commit effects but leases that are checked at the commit. */
+  readonly commitEffectsOf?: ((request: PrewriteRequest) => PrewriteEffects | undefined) | undefined
 }
 
-export interface PrewriteRiders extends Preparation {
+export interface PrewriteEffects extends Preparation {
   readonly latches: readonly string[]
   /**
    * Not called for the repeat of a committed transaction, whose observers may be gone.
@@ -30,12 +30,13 @@ export interface PrewriteRiders extends Preparation {
    * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `precondition_failed` (a lease), `ts_below_safe_point`;
    *   `invalid_argument` for a commit ahead of the clock, because later claims and notifications would be below it.
    */
-  decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision
+  decide(commitTs: Timestamp, hasWrites: boolean): EffectsDecision
 }
 
-export type RidersDecision =
-  /** A transaction of riders alone that has committed before. */
-  { readonly kind: 'repeat'; readonly commitTs: Timestamp } | { readonly kind: 'ridden'; readonly ridden: Ridden }
+export type EffectsDecision =
+  /** A transaction of commit effects alone that has committed before. */
+  | { readonly kind: 'repeat'; readonly commitTs: Timestamp }
+  | { readonly kind: 'decided'; readonly decidedEffects: DecidedEffects }
 
 export function prewriteChange(
   sources: PrewriteSources,
@@ -43,10 +44,10 @@ export function prewriteChange(
   isExclusive: boolean,
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
-  const riders = request.riders?.leasesCheckedAtCommit ? undefined : sources.ridersOf?.(request)
+  const commitEffects = request.commitEffects?.leasesCheckedAtCommit ? undefined : sources.commitEffectsOf?.(request)
   return {
-    latches: riders?.latches,
-    preparation: riders,
+    latches: commitEffects?.latches,
+    preparation: commitEffects,
     keys: mutations.map(({ key }) => key),
     startTs,
     depth: (index) => prewriteDepth(mutations[index] ?? NO_MUTATION),
@@ -54,7 +55,7 @@ export function prewriteChange(
     depthTs: Math.min(startTs, forUpdateTs || startTs),
     // Records that an earlier decision of this change has written are the transaction's own.
     decide: (found, isRepeat = false) =>
-      decide(sources, isRepeat ? { ...request, isFirst: false } : request, riders, found),
+      decide(sources, isRepeat ? { ...request, isFirst: false } : request, commitEffects, found),
     readTs: countsAsRead(request) ? startTs : undefined,
     reaches: request.reaches,
     stages: request.stages,
@@ -78,7 +79,7 @@ function countsAsRead({ tryOnePc, useAsyncCommit, mutations }: PrewriteRequest):
 function decide(
   { rows, validateReads }: PrewriteSources,
   request: PrewriteRequest,
-  riders: PrewriteRiders | undefined,
+  commitEffects: PrewriteEffects | undefined,
   found: readonly RowView[],
 ): Decision<PrewriteAnswer> {
   const { startTs, reads } = request
@@ -89,23 +90,23 @@ function decide(
   const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }
   const decided = decidePrewrite(found, asked, context)
   const hasWrites = request.mutations.some(({ op }) => op !== 'check_not_exists')
-  // The mutations of an earlier commit are there already, and its riders with them.
+  // The mutations of an earlier commit are there already, and its commit effects with them.
   const isRepeat =
     decided.ok && decided.value.onePcCommitTs !== undefined && hasWrites && decided.mutations.length === 0
-  if (!isRepeat) riders?.requireValid()
+  if (!isRepeat) commitEffects?.requireValid()
   if (!decided.ok) {
-    riders?.countConflict(decided.error)
+    commitEffects?.countConflict(decided.error)
     return decided
   }
   const { value, mutations } = decided
   const { onePcCommitTs: commitTs } = value
-  let ridden: Ridden | undefined
-  if (riders !== undefined && !isRepeat) {
+  let decidedEffects: DecidedEffects | undefined
+  if (commitEffects !== undefined && !isRepeat) {
     if (commitTs === undefined)
       throw invalid('riders', 'riders need one-phase commit, and an earlier request of the transaction has left locks')
-    const outcome = riders.decide(commitTs, hasWrites)
+    const outcome = commitEffects.decide(commitTs, hasWrites)
     if (outcome.kind === 'repeat') return { ok: true, value: { onePcCommitTs: outcome.commitTs }, mutations: [] }
-    ridden = outcome.ridden
+    decidedEffects = outcome.decidedEffects
   }
   // Every timestamp handed out from now on must be above a calculated one.
   const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
@@ -115,13 +116,13 @@ function decide(
     value,
     mutations,
     onePc: request,
-    ridden,
+    decidedEffects,
     // Only for a request that commits now.
     validate:
-      reads !== undefined && commitTs !== undefined && (mutations.length > 0 || ridden !== undefined)
+      reads !== undefined && commitTs !== undefined && (mutations.length > 0 || decidedEffects !== undefined)
         ? () =>
             validateReads({ ...reads, startTs, commitTs }).catch((error) => {
-              riders?.countConflict(error)
+              commitEffects?.countConflict(error)
               listed(error)
             })
         : undefined,

@@ -6,7 +6,7 @@ import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { Ridden } from '../observed.js'
+import type { DecidedEffects } from '../observed.js'
 import type { SystemWrite } from '../system-records.js'
 
 /**
@@ -79,7 +79,7 @@ export interface Change<T> {
   readonly preparation?: Preparation | undefined
   /**
    * Depth of the notifications that commits of this change make: see `Entry`. If they are made when the commit is decided,
-   * `ridden` has it.
+   * `decidedEffects` has it.
    */
   readonly markDepth?: number | undefined
   readonly reaches?: Reaches | undefined
@@ -109,7 +109,7 @@ export interface WriteOptions {
   /** Written in the same batch, even without mutations. */
   readonly extraRecords?: readonly SystemWrite[] | undefined
   /** Changes of cells and consumers, written in the same batch, even without mutations. */
-  readonly ridden?: Ridden | undefined
+  readonly decidedEffects?: DecidedEffects | undefined
   /** Awaited before the write, while the keys appear locked. If it rejects, nothing is written. */
   readonly validate?: (() => Promise<void>) | undefined
 }

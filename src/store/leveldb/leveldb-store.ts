@@ -39,6 +39,7 @@ import { startScrub } from './integrity/scrub.js'
 import { META_LOG_READ, META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
 import { CellCalls } from './rows/cell-calls.js'
 import { Collection } from './rows/collection.js'
+import { LevelDbCommitEffects } from './rows/commit-effects.js'
 import { compact, diskBytes } from './rows/compaction.js'
 import { guard, guarded } from './rows/guard.js'
 import type { OnWritable } from './rows/health.js'
@@ -49,7 +50,6 @@ import { RangeDeletion } from './rows/range-deletion.js'
 import { ReadValidation } from './rows/read-validation.js'
 import { Reads } from './rows/reads.js'
 import { LevelDbRestoring } from './rows/restoration.js'
-import { LevelDbRiders } from './rows/riders.js'
 import { RowStore } from './rows/row-store.js'
 import { sweepRows } from './rows/row-sweep.js'
 import { putMark, readMark } from './rows/saved-mark.js'
@@ -261,7 +261,8 @@ class LevelDbStore implements CompleteStore {
     this.#calls = new WriteCalls({
       rows,
       validateReads: (request) => this.#validation.validate(request),
-      ridersOf: (request) => request.riders && new LevelDbRiders(rows, request, request.riders),
+      commitEffectsOf: (request) =>
+        request.commitEffects && new LevelDbCommitEffects(rows, request, request.commitEffects),
     })
     this.#prewriteExclusive = (request) => this.#calls.prewrite(request, true)
     this.#pessimistic = new PessimisticLocks(new LevelDbLockingRows(rows), locksMax)

@@ -279,11 +279,11 @@ function ownWaits(): WaitReports {
 }
 
 function inTwoPhases(
-  { tryOnePc, useAsyncCommit, secondaries, reads, riders, ...request }: PrewriteRequest,
+  { tryOnePc, useAsyncCommit, secondaries, reads, commitEffects, ...request }: PrewriteRequest,
   name: string,
 ): PrewriteRequest {
-  if (riders === undefined) return request
-  if (!riders.leasesCheckedAtCommit)
+  if (commitEffects === undefined) return request
+  if (!commitEffects.leasesCheckedAtCommit)
     throw new KvError('not_supported', `riders need one-phase commit, which the store ${name} does not have`, {})
-  return { ...request, riders }
+  return { ...request, commitEffects }
 }

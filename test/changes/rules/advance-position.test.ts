@@ -25,7 +25,7 @@ interface Case {
 }
 
 function summary({ consumer, from, ts, startTs = 40 }: Case): string {
-  const request = { rider: { consumer: 'copy', from, ts }, startTs, commitTs: 50, primary: KEY }
+  const request = { effect: { consumer: 'copy', from, ts }, startTs, commitTs: 50, primary: KEY }
   const outcome = advancePosition(request, { ...CONSUMER, ...consumer })
   if (outcome.kind === 'repeat') return `repeat of ${outcome.commitTs}`
   if (outcome.kind === 'advanced') {

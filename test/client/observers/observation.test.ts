@@ -167,7 +167,7 @@ describe('a run', () => {
     expect(prewrites).toHaveLength(1)
     expect(prewrites[0]).toMatchObject({ startTs: 10, tryOnePc: true })
     expect(prewrites[0]?.mutations.map(({ key }) => keyText(key))).toEqual(['out'])
-    const acks = prewrites[0]?.riders?.acks?.map(({ observer, key, fence }) => [observer, keyText(key), fence])
+    const acks = prewrites[0]?.commitEffects?.acks?.map(({ observer, key, fence }) => [observer, keyText(key), fence])
     expect(acks).toEqual([['words', 'a', 10]])
   })
 
@@ -192,7 +192,8 @@ describe('a run', () => {
     await endOf(observed)
     expect(values).toEqual(['v', 'later'])
     expect(observed.backend.prewrites.map(({ startTs }) => startTs)).toEqual([10, 1000])
-    for (const { riders } of observed.backend.prewrites) expect(riders?.acks).toMatchObject([{ fence: 10 }])
+    for (const { commitEffects } of observed.backend.prewrites)
+      expect(commitEffects?.acks).toMatchObject([{ fence: 10 }])
     expect(observed.backend.released).toEqual([])
     expect(observed.errors).toEqual([])
   })
@@ -262,16 +263,16 @@ describe('a run', () => {
     const running = held()
     const observed = await runOf({ run: () => running.done }, notification('a', 10), notification('b', 11))
     observed.backend.onExtend = async () => [{ key: utf8('a'), fence: 10 }]
-    observed.backend.onPrewrite = async ({ riders, startTs }) => {
+    observed.backend.onPrewrite = async ({ commitEffects, startTs }) => {
       if (startTs === 10 || startTs === 11) throw conflict()
-      return { onePcCommitTs: riders?.acks?.[0]?.fence ?? 0 }
+      return { onePcCommitTs: commitEffects?.acks?.[0]?.fence ?? 0 }
     }
     await vi.advanceTimersByTimeAsync(10_000)
     expect(observed.backend.extended).toEqual([['a', 'b']])
     running.end()
     await vi.advanceTimersByTimeAsync(100)
     await endOf(observed)
-    const acked = observed.backend.prewrites.map(({ riders }) => riders?.acks?.[0]?.fence)
+    const acked = observed.backend.prewrites.map(({ commitEffects }) => commitEffects?.acks?.[0]?.fence)
     expect(acked.toSorted()).toEqual([10, 11, 11])
     expect(observed.backend.released).toEqual([])
   })
@@ -323,7 +324,7 @@ describe('a run', () => {
     alone.end()
     await endOf(observed)
     expect(observed.runs).toHaveLength(4)
-    expect(observed.backend.prewrites.map(({ riders }) => riders?.acks?.length)).toEqual([1, 1])
+    expect(observed.backend.prewrites.map(({ commitEffects }) => commitEffects?.acks?.length)).toEqual([1, 1])
     expect(observed.backend.released).toEqual([
       { key: utf8('b'), fence: 11, error: 'b is bad' },
       { key: utf8('d'), fence: 13 },

@@ -29,11 +29,11 @@ describe('the leases of a transaction', () => {
       ],
     ],
     ['places in a list of checks', [{ lease: 'c', fence: 1, index: 12 }], [{ index: 12, lease: 'c', fence: 0 }]],
-  ])('%s', (_, riders, lost) => {
+  ])('%s', (_, guards, lost) => {
     expect(
       lostLeases(
-        riders,
-        riders.map(({ lease }) => held[lease] ?? 0),
+        guards,
+        guards.map(({ lease }) => held[lease] ?? 0),
       ),
     ).toEqual(lost)
   })

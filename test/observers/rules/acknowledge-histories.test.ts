@@ -30,7 +30,7 @@ test('in random histories of a cell every run covers a change of its own, and no
 describe('the histories find that', () => {
   type Acknowledge = (request: AckRequest, context: AckContext) => AckOutcome
   const acknowledging = (acknowledge: Acknowledge): Rules => ({ ...RULES, acknowledge })
-  const claimedAt = ({ rider, seen }: AckRequest): number => Math.min(rider.fence, seen)
+  const claimedAt = ({ effect, seen }: AckRequest): number => Math.min(effect.fence, seen)
   const defects: readonly { readonly name: string; readonly rules: Rules }[] = [
     {
       name: 'a run commits though another one has committed since its claim (no rule 4)',
@@ -63,8 +63,8 @@ describe('the histories find that', () => {
     {
       name: 'the claim of a run does not count, only its start',
       rules: acknowledging((request, context) => {
-        const rider = { ...request.rider, fence: Math.max(request.rider.fence, request.seen) }
-        return RULES.acknowledge({ ...request, rider }, { ...context, newestFence: 0 })
+        const effect = { ...request.effect, fence: Math.max(request.effect.fence, request.seen) }
+        return RULES.acknowledge({ ...request, effect }, { ...context, newestFence: 0 })
       }),
     },
     {

@@ -26,7 +26,7 @@ interface Case {
 const decide = (row: Case): AckOutcome => {
   const { fence = 20, seen = 25, startTs = seen, entry, ack, safePoint = 0, newestFence = 0, observedSince = 1 } = row
   return acknowledge(
-    { rider: { observer: 'o', key: KEY, fence }, seen, startTs, commitTs: 50 },
+    { effect: { observer: 'o', key: KEY, fence }, seen, startTs, commitTs: 50 },
     {
       entry: 'entry' in row ? entry : entryAt(10),
       ack,

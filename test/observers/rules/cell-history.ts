@@ -284,7 +284,7 @@ export class CellHistory {
 
   #decide({ fence, seen, startTs }: Omit<Committed, 'commitTs'>, commitTs: Timestamp): AckOutcome {
     return this.#rules.acknowledge(
-      { rider: { observer: OBSERVER.name, key: KEY, fence }, seen, startTs, commitTs },
+      { effect: { observer: OBSERVER.name, key: KEY, fence }, seen, startTs, commitTs },
       {
         entry: this.#entry,
         ack: this.#ack,

@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { decodeConsumer } from '../../../src/changes/rules/codec/consumer.js'
 import type { Consumer } from '../../../src/changes/rules/consumer.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
-import type { PositionRider } from '../../../src/percolator/riders.js'
+import type { PositionEffect } from '../../../src/percolator/commit-effects.js'
 import { consumerWrite, nameOfConsumer } from '../../../src/store/consumers.js'
 import type { Store } from '../../../src/store/store.js'
 import { claimOf } from '../../../src/store/system-records.js'
@@ -31,15 +31,15 @@ export function consumerCases(contract: Contract): void {
   async function commit(
     store: Store,
     mutations: readonly PrewriteMutation[],
-    positions: readonly PositionRider[],
+    positions: readonly PositionEffect[],
     rest: Partial<PrewriteRequest> = {},
   ): Promise<Timestamp> {
     const startTs = rest.startTs ?? (await store.tso(1))
-    const request = { tryOnePc: true, linearizable: true, riders: { positions }, ...rest }
+    const request = { tryOnePc: true, linearizable: true, commitEffects: { positions }, ...rest }
     return (await store.prewrite(prewriteOf(startTs, mutations, request))).onePcCommitTs ?? 0
   }
 
-  const step = (from: Timestamp, ts: Timestamp, consumer = 'copy'): PositionRider => ({ consumer, from, ts })
+  const step = (from: Timestamp, ts: Timestamp, consumer = 'copy'): PositionEffect => ({ consumer, from, ts })
 
   test('a position moves with its transaction, and its listener is told', async () => {
     const store = await open()
@@ -151,9 +151,9 @@ export function consumerCases(contract: Contract): void {
     const { position } = await register(store)
     const ts = await store.tso(1)
     const claim = { written: ['k', claimOf(nameOfConsumer('copy'))], read: [], isAlone: false }
-    const riders = { positions: [step(position, ts)] }
+    const commitEffects = { positions: [step(position, ts)] }
     const startTs = await store.tso(1)
-    const request = prewriteOf(startTs, [put('k')], { tryOnePc: true, linearizable: true, riders })
+    const request = prewriteOf(startTs, [put('k')], { tryOnePc: true, linearizable: true, commitEffects })
     await store.exclusive?.(claim, (prewrite) => prewrite(request))
     expect((await stored(store))?.position).toBe(ts)
   })

@@ -221,7 +221,10 @@ export function expiredVersionCases(contract: Contract): void {
   }
 
   const run = (store: Store, fence: Timestamp, key = 'doc/1', rest: Partial<PrewriteRequest> = {}) =>
-    commitNow(store, [], { riders: { acks: [{ observer: 'words', key: utf8(key), fence }], seesFence: true }, ...rest })
+    commitNow(store, [], {
+      commitEffects: { acks: [{ observer: 'words', key: utf8(key), fence }], seesFence: true },
+      ...rest,
+    })
 
   needing('onePhaseCommit')('an expiry marks the cells of the key, with what is written beside', async () => {
     const { store, id, at } = await observed()

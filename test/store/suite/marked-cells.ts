@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { MARKS_MAX } from '../../../src/limits.js'
 import type { Entry } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
-import type { Riders } from '../../../src/percolator/riders.js'
+import type { CommitEffects } from '../../../src/percolator/commit-effects.js'
 import type { CompleteStore } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { codeOf, del, failureOf, prewriteOf, put, text, utf8 } from '../support.js'
@@ -38,7 +38,7 @@ export function markedCellCases({ open, test }: Contract): void {
     return answer.onePcCommitTs ?? 0
   }
 
-  const ack = (fence: Timestamp, key = 'doc/1', rest: Partial<Riders> = {}): Riders => ({
+  const ack = (fence: Timestamp, key = 'doc/1', rest: Partial<CommitEffects> = {}): CommitEffects => ({
     acks: [{ observer: 'words', key: utf8(key), fence }],
     seesFence: true,
     ...rest,
@@ -83,7 +83,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const commitTs = await store.tso(1)
     await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
     const fence = await store.tso(1)
-    await commitNow(store, [], { riders: ack(fence) })
+    await commitNow(store, [], { commitEffects: ack(fence) })
     await store.cleanup({ key: utf8('doc/1'), startTs: commitTs, currentTs: 0 })
     expect((await store.mvccGetByKey({ key: utf8('doc/1') })).writes[0]?.overlappedRollback).toBe(true)
     expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
@@ -123,8 +123,8 @@ export function markedCellCases({ open, test }: Contract): void {
     store.observed.register({ ...OBSERVER, id })
     const startTs = await store.tso(1)
     await commitNow(store, [put('doc/1', 'new')])
-    const riders = ack(await store.tso(1), 'doc/1', { seesFence: false })
-    const error = await failureOf(commitNow(store, [], { startTs, riders }))
+    const commitEffects = ack(await store.tso(1), 'doc/1', { seesFence: false })
+    const error = await failureOf(commitNow(store, [], { startTs, commitEffects }))
     expect(error.fields).toMatchObject({ reason: 'acknowledged', retryable: true })
   })
 
@@ -162,7 +162,10 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     const startTs = await store.tso(1)
-    const commitTs = await commitNow(store, [put('doc/1'), put('doc/2'), put('word')], { startTs, riders: ack(fence) })
+    const commitTs = await commitNow(store, [put('doc/1'), put('doc/2'), put('word')], {
+      startTs,
+      commitEffects: ack(fence),
+    })
     const [cell] = await store.cells.read(id, [utf8('doc/1')])
     const expected = { ackTs: fence, commitTs, startTs }
     expect(cell).toEqual({ key: utf8('doc/1'), entry: undefined, ack: expected, failure: undefined })
@@ -173,8 +176,8 @@ export function markedCellCases({ open, test }: Contract): void {
     const { store } = await observed()
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
-    await commitNow(store, [put('a', '1')], { riders: ack(fence) })
-    const error = await failureOf(commitNow(store, [put('a', '2')], { riders: ack(fence) }))
+    await commitNow(store, [put('a', '1')], { commitEffects: ack(fence) })
+    const error = await failureOf(commitNow(store, [put('a', '2')], { commitEffects: ack(fence) }))
     expect(error.code).toBe('write_conflict')
     expect(error.fields).toMatchObject({
       reason: 'acknowledged',
@@ -191,11 +194,11 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     const changeTs = await commitNow(store, [put('doc/1')])
-    await commitNow(store, [put('a')], { riders: ack(fence) })
+    await commitNow(store, [put('a')], { commitEffects: ack(fence) })
     expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(changeTs)
     // Another run under the same fence has seen nothing new.
-    expect(await codeOf(commitNow(store, [put('a')], { riders: ack(fence) }))).toBe('write_conflict')
-    await commitNow(store, [put('a')], { riders: ack(await store.tso(1)) })
+    expect(await codeOf(commitNow(store, [put('a')], { commitEffects: ack(fence) }))).toBe('write_conflict')
+    await commitNow(store, [put('a')], { commitEffects: ack(await store.tso(1)) })
     expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
   })
 
@@ -204,26 +207,26 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [put('doc/1')])
     const startTs = await store.tso(1)
     const later = await store.tso(1)
-    const riders = ack(startTs, 'doc/1', { seesFence: false })
-    const commitTs = await commitNow(store, [], { startTs, riders })
+    const commitEffects = ack(startTs, 'doc/1', { seesFence: false })
+    const commitTs = await commitNow(store, [], { startTs, commitEffects })
     expect(commitTs).toBeGreaterThan(later)
     expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
-    expect(await commitNow(store, [], { startTs, riders })).toBe(commitTs)
+    expect(await commitNow(store, [], { startTs, commitEffects })).toBe(commitTs)
     await commitNow(store, [put('doc/1')])
     const secondTs = await store.tso(1)
     const second = ack(secondTs, 'doc/1', { seesFence: false })
-    const committed = await commitNow(store, [put('b')], { startTs: secondTs, riders: second })
+    const committed = await commitNow(store, [put('b')], { startTs: secondTs, commitEffects: second })
     store.observed.unregister(id)
-    expect(await commitNow(store, [put('b')], { startTs: secondTs, riders: second })).toBe(committed)
+    expect(await commitNow(store, [put('b')], { startTs: secondTs, commitEffects: second })).toBe(committed)
   })
 
   test('a transaction notifies at its commit_ts, one level deeper than what it acknowledges', async () => {
     const { store, id } = await observed()
     const notify = [{ observer: 'words', keys: [utf8('doc/1'), utf8('doc/9')] }]
-    const first = await commitNow(store, [put('a')], { riders: { notify } })
+    const first = await commitNow(store, [put('a')], { commitEffects: { notify } })
     expect(await entryOf(store, id, 'doc/9')).toEqual({ changeTs: first, kind: 'notified', depth: 0 })
     const fence = await store.tso(1)
-    const second = await commitNow(store, [], { riders: ack(fence, 'doc/1', { notify }) })
+    const second = await commitNow(store, [], { commitEffects: ack(fence, 'doc/1', { notify }) })
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: second, kind: 'notified', depth: 1 })
   })
 
@@ -235,34 +238,34 @@ export function markedCellCases({ open, test }: Contract): void {
       ['doc/0', 'doc/1'],
       ['doc/1', 'doc/2'],
     ] as const)
-      await commitNow(store, [put(to)], { riders: ack(await store.tso(1), from) })
+      await commitNow(store, [put(to)], { commitEffects: ack(await store.tso(1), from) })
     const [cell] = await store.cells.read(id, [utf8('doc/2')])
     expect(cell?.entry).toBeUndefined()
     expect(cell?.failure).toMatchObject({ attempts: 0, error: expect.stringContaining('max_depth'), depth: 2 })
     expect(cell?.failure?.parkedTs).toBeGreaterThan(0)
   })
 
-  test('riders that no transaction may have change nothing', async () => {
+  test('commit effects that no transaction may have change nothing', async () => {
     const { store, id } = await observed()
     const changeTs = await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     const future = fence + 1e9
     const twice = { acks: [...(ack(fence).acks ?? []), ...(ack(fence).acks ?? [])] }
     const wrong: [string, Partial<PrewriteRequest>][] = [
-      ['not_found', { riders: { acks: [{ observer: 'nobody', key: utf8('doc/1'), fence }] } }],
-      ['not_found', { riders: { notify: [{ observer: 'nobody', keys: [utf8('doc/1')] }] } }],
-      ['invalid_argument', { riders: ack(fence, 'other') }],
-      ['invalid_argument', { riders: { notify: [{ observer: 'words', keys: [utf8('other')] }] } }],
-      ['invalid_argument', { riders: ack(future) }],
-      ['invalid_argument', { riders: twice }],
-      ['invalid_argument', { riders: ack(fence), tryOnePc: false }],
-      ['invalid_argument', { riders: ack(fence), maxCommitTs: future }],
+      ['not_found', { commitEffects: { acks: [{ observer: 'nobody', key: utf8('doc/1'), fence }] } }],
+      ['not_found', { commitEffects: { notify: [{ observer: 'nobody', keys: [utf8('doc/1')] }] } }],
+      ['invalid_argument', { commitEffects: ack(fence, 'other') }],
+      ['invalid_argument', { commitEffects: { notify: [{ observer: 'words', keys: [utf8('other')] }] } }],
+      ['invalid_argument', { commitEffects: ack(future) }],
+      ['invalid_argument', { commitEffects: twice }],
+      ['invalid_argument', { commitEffects: ack(fence), tryOnePc: false }],
+      ['invalid_argument', { commitEffects: ack(fence), maxCommitTs: future }],
     ]
     for (const [code, rest] of wrong) expect(await codeOf(commitNow(store, [put('a')], rest)), code).toBe(code)
-    expect(await codeOf(commitNow(store, [], { riders: { notify: [] } }))).toBe('invalid_argument')
+    expect(await codeOf(commitNow(store, [], { commitEffects: { notify: [] } }))).toBe('invalid_argument')
     const startTs = await store.tso(1)
     await store.prewrite(prewriteOf(startTs, [put('a')]))
-    expect(await codeOf(commitNow(store, [put('a')], { startTs, riders: ack(fence) }))).toBe('invalid_argument')
+    expect(await codeOf(commitNow(store, [put('a')], { startTs, commitEffects: ack(fence) }))).toBe('invalid_argument')
     await store.rollback({ keys: [utf8('a')], startTs })
     expect((await store.get({ key: utf8('a') })).found).toBe(false)
     expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(changeTs)
@@ -288,10 +291,10 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [put('doc/1'), del('doc/2')])
     const old = await store.tso(1)
     fence = await store.tso(1)
-    const error = await failureOf(commitNow(store, [], { riders: ack(old) }))
+    const error = await failureOf(commitNow(store, [], { commitEffects: ack(old) }))
     expect(error.fields).toMatchObject({ reason: 'superseded', retryable: false })
     expect(conflicts).toBe(1)
-    await commitNow(store, [], { riders: ack(fence) })
+    await commitNow(store, [], { commitEffects: ack(fence) })
     expect(told).toEqual({ marked: ['doc/1 put', 'doc/2 delete'], acknowledged: ['doc/1 undefined'] })
   })
 
@@ -299,7 +302,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const { store, id } = await observed()
     const first = await commitNow(store, [put('doc/1')])
     const early = await store.tso(1)
-    await commitNow(store, [], { riders: ack(await store.tso(1)) })
+    await commitNow(store, [], { commitEffects: ack(await store.tso(1)) })
     const changeTs = await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     let entry: Entry = { changeTs, kind: 'put', depth: 0 }
@@ -316,11 +319,11 @@ export function markedCellCases({ open, test }: Contract): void {
       },
     )
     // Its snapshot is older than the run that committed.
-    const riders = ack(fence, 'doc/1', { seesFence: false })
+    const commitEffects = ack(fence, 'doc/1', { seesFence: false })
     entry = { changeTs: first, kind: 'put', depth: 0 }
-    expect(await codeOf(commitNow(store, [put('a')], { startTs: early, riders }))).toBe('write_conflict')
+    expect(await codeOf(commitNow(store, [put('a')], { startTs: early, commitEffects }))).toBe('write_conflict')
     entry = { changeTs, kind: 'put', depth: 0 }
-    await commitNow(store, [put('a')], { riders: ack(fence) })
+    await commitNow(store, [put('a')], { commitEffects: ack(fence) })
     expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
   })
 
@@ -338,7 +341,7 @@ export function markedCellCases({ open, test }: Contract): void {
     } as const
     await store.cells.change(id, [utf8('doc/1')], () => ({ value: 0, changes: [{ key: utf8('doc/1'), failure }] }))
     expect(await store.cells.failures(id, { after: undefined, limit: 9 })).toEqual([{ key: utf8('doc/1'), failure }])
-    await commitNow(store, [], { riders: ack(await store.tso(1)) })
+    await commitNow(store, [], { commitEffects: ack(await store.tso(1)) })
     expect(await store.cells.failures(id, { after: undefined, limit: 9 })).toEqual([])
     expect(await store.cells.acks(id, { after: undefined, limit: 9 })).toHaveLength(1)
   })
@@ -348,8 +351,8 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     const ahead = fence + 1e9
-    expect(await codeOf(commitNow(store, [], { startTs: ahead, riders: ack(fence) }))).toBe('invalid_argument')
-    expect(await codeOf(commitNow(store, [put('a')], { minCommitTs: ahead, riders: ack(fence) }))).toBe(
+    expect(await codeOf(commitNow(store, [], { startTs: ahead, commitEffects: ack(fence) }))).toBe('invalid_argument')
+    expect(await codeOf(commitNow(store, [put('a')], { minCommitTs: ahead, commitEffects: ack(fence) }))).toBe(
       'invalid_argument',
     )
     expect((await entryOf(store, id, 'doc/1'))?.kind).toBe('put')
@@ -360,7 +363,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const ahead = (await store.tso(1)) + 1e9
     await store.prewrite(prewriteOf(ahead, [put('doc/1')]))
     await store.commit({ keys: [utf8('doc/1')], startTs: ahead, commitTs: ahead + 1 })
-    await commitNow(store, [], { riders: { notify: [{ observer: 'words', keys: [utf8('doc/1')] }] } })
+    await commitNow(store, [], { commitEffects: { notify: [{ observer: 'words', keys: [utf8('doc/1')] }] } })
     expect((await entryOf(store, id, 'doc/1'))?.changeTs).toBe(ahead + 1)
   })
 
@@ -384,7 +387,7 @@ export function markedCellCases({ open, test }: Contract): void {
     store.observed.unregister(id)
     store.observed.register({ ...OBSERVER, id: await store.tso(1) })
     await commitNow(store, [put('doc/1')])
-    const error = await failureOf(commitNow(store, [], { riders: ack(fence) }))
+    const error = await failureOf(commitNow(store, [], { commitEffects: ack(fence) }))
     expect(error.fields).toMatchObject({ reason: 'superseded', retryable: false })
   })
 
@@ -393,6 +396,6 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
     await store.upkeep.raiseSafePoint(await store.tso(1))
-    expect(await codeOf(commitNow(store, [], { riders: ack(fence) }))).toBe('ts_below_safe_point')
+    expect(await codeOf(commitNow(store, [], { commitEffects: ack(fence) }))).toBe('ts_below_safe_point')
   })
 }

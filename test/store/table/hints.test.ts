@@ -49,7 +49,13 @@ async function claim(database: Database, limit = 10): Promise<Notification[]> {
 
 async function ack(database: Database, ...claims: readonly Notification[]): Promise<Timestamp> {
   const acks = claims.map(({ key, fence }) => ({ observer: 'words', key, fence }))
-  const { answer } = await database.transact({ checks: [], ops: [], riders: { acks }, maxRetries: 9, lockWaitMs: 1000 })
+  const { answer } = await database.transact({
+    checks: [],
+    ops: [],
+    commitEffects: { acks },
+    maxRetries: 9,
+    lockWaitMs: 1000,
+  })
   return answer.commitTs ?? 0
 }
 
@@ -216,7 +222,13 @@ test('what a run writes to its own key is no change for it, and hides none', () 
     const [first] = (await claim(one)) as [Notification]
     const missed = await transact(other, putOf('doc/1'))
     const acks = [{ observer: 'words', key: first.key, fence: first.fence }]
-    await other.transact({ checks: [], ops: [putOf('doc/1')], riders: { acks }, maxRetries: 9, lockWaitMs: 1000 })
+    await other.transact({
+      checks: [],
+      ops: [putOf('doc/1')],
+      commitEffects: { acks },
+      maxRetries: 9,
+      lockWaitMs: 1000,
+    })
     const [second] = (await claim(one)) as [Notification]
     expect(second).toMatchObject({ kind: 'put' })
     expect(second.commitTs).toBeGreaterThan(missed)
@@ -242,7 +254,7 @@ test('what a run writes to its own key hides no change that is committed between
       return found
     }
     const acks = [{ observer: 'words', key: first.key, fence: first.fence }]
-    await one.transact({ checks: [], ops: [putOf('doc/1')], riders: { acks }, maxRetries: 9, lockWaitMs: 5000 })
+    await one.transact({ checks: [], ops: [putOf('doc/1')], commitEffects: { acks }, maxRetries: 9, lockWaitMs: 5000 })
     const [second] = (await claim(one)) as [Notification]
     expect(second.commitTs).toBeGreaterThan(commitTs)
     await ack(one, second)
@@ -286,12 +298,12 @@ async function notifyTooDeep({ one, other }: Two): Promise<void> {
   await transact(one, putOf('doc/1'))
   const [first] = await claim(one)
   const acks = first === undefined ? [] : [{ observer: 'words', key: first.key, fence: first.fence }]
-  const riders = { acks, notify: [{ observer: 'words', keys: [utf8('doc/2')] }] }
-  await one.transact({ checks: [], ops: [], riders, maxRetries: 9, lockWaitMs: 1000 })
+  const commitEffects = { acks, notify: [{ observer: 'words', keys: [utf8('doc/2')] }] }
+  await one.transact({ checks: [], ops: [], commitEffects, maxRetries: 9, lockWaitMs: 1000 })
   const [second] = await claim(other)
   const more = { acks: [{ observer: 'words', key: utf8('doc/2'), fence: second?.fence ?? 0 }] }
   const deeper = { ...more, notify: [{ observer: 'words', keys: [utf8('doc/3')] }] }
-  await other.transact({ checks: [], ops: [], riders: deeper, maxRetries: 9, lockWaitMs: 1000 })
+  await other.transact({ checks: [], ops: [], commitEffects: deeper, maxRetries: 9, lockWaitMs: 1000 })
 }
 
 test('a notification that was parked for its depth is handed out after a retry', () =>

@@ -3,7 +3,7 @@ import type { Database } from '../../../src/database/database.js'
 import { KvError } from '../../../src/errors/kv-error.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
 import type { Notification } from '../../../src/observers/rules/observers-api.js'
-import type { Riders } from '../../../src/percolator/riders.js'
+import type { CommitEffects } from '../../../src/percolator/commit-effects.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
 import { Random } from '../../anomalies/random.js'
@@ -35,8 +35,8 @@ interface Run {
 
 const ranges = { range: { prefix: utf8('doc/') }, backoffMs: 20, backoffMaxMs: 50, maxAttempts: 0 }
 
-async function transact(database: Database, ops: readonly Op[], riders?: Riders): Promise<Timestamp> {
-  const { answer } = await database.transact({ checks: [], ops, riders, maxRetries: 100, lockWaitMs: 60_000 })
+async function transact(database: Database, ops: readonly Op[], commitEffects?: CommitEffects): Promise<Timestamp> {
+  const { answer } = await database.transact({ checks: [], ops, commitEffects, maxRetries: 100, lockWaitMs: 60_000 })
   return answer.commitTs ?? 0
 }
 
@@ -85,8 +85,10 @@ class World {
       })
       // In a transaction that only notifies, the first of its rows decides about the others.
       const isNotified = this.random.below(4) === 0
-      const riders = { notify: [{ observer: OBSERVER, keys: keys.map(utf8) }] }
-      const commitTs = await unlessContended(isNotified ? transact(this.any, [], riders) : transact(this.any, ops))
+      const commitEffects = { notify: [{ observer: OBSERVER, keys: keys.map(utf8) }] }
+      const commitTs = await unlessContended(
+        isNotified ? transact(this.any, [], commitEffects) : transact(this.any, ops),
+      )
       if (commitTs === undefined) continue
       for (const key of keys) this.changes.push({ key, commitTs })
     }
@@ -128,11 +130,11 @@ class World {
     const options = { mode: this.random.pick(['optimistic', 'pessimistic'] as const), isolation: 'snapshot' } as const
     const { txn, startTs } = await transactions.begin({ ...options, ttlMs: 60_000 })
     const counter = utf8(`runs/${text(key)}`)
-    const riders: Riders = { acks: [{ observer: OBSERVER, key, fence }] }
+    const commitEffects: CommitEffects = { acks: [{ observer: OBSERVER, key, fence }] }
     const commitTs = await this.#refusable(async () => {
       await transactions.run(txn, [{ op: 'increment', key: counter, by: 1 }])
       if (this.random.below(3) === 0) await transactions.run(txn, [{ op: 'put', key, value: utf8('its own') }])
-      const { answer } = await transactions.commit(txn, undefined, riders)
+      const { answer } = await transactions.commit(txn, undefined, commitEffects)
       return answer.commitTs
     })
     if (commitTs === undefined) await transactions.rollback(txn).catch(() => {})

@@ -91,7 +91,7 @@ export class CellCalls implements MarkedCells {
       },
       decide: () => {
         const { value, effects, extraRecords } = decide(cells, ts)
-        return { ok: true, value, mutations: [], extraRecords, ridden: { effects } }
+        return { ok: true, value, mutations: [], extraRecords, decidedEffects: { effects } }
       },
     })
   }

@@ -29,7 +29,7 @@ import { HeldLeases } from '../../held-leases.js'
 import { Latches } from '../../latches.js'
 import { LockAges } from '../../lock-ages.js'
 import { LockWaits } from '../../lock-waits.js'
-import { type CellEffect, cellWrites, Observed, type Ridden } from '../../observed.js'
+import { type CellEffect, cellWrites, type DecidedEffects, Observed } from '../../observed.js'
 import type { RestoreProgress } from '../../store.js'
 import type { SystemWrite } from '../../system-records.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
@@ -264,7 +264,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     const decision = decide(rows)
     if (!decision.ok || decision.observed !== undefined || decision.validate !== undefined) return false
     // Pessimistic locks alone are not written, so such a change must not wait for the disk or fail with it.
-    const isStored = decision.ridden !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
+    const isStored =
+      decision.decidedEffects !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
     if (!isStored) return false
     this.#write(decision.mutations, decision, NO_EVENTS, (error) => {
       if (error !== undefined) return done(guarded(error), undefined)
@@ -363,14 +364,14 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * it. A batch of few mutations reaches the group in this turn of the event loop.
    */
   #write(decided: readonly Mutation[], options: WriteOptions, events: readonly RangeChange[], done: Answered): void {
-    const { onePc, ridden, validate } = options
+    const { onePc, decidedEffects, validate } = options
     const mutations = this.ages.kept(decided)
     const stored = mutations.filter((mutation) => this.#isStored(mutation)) // Depends on the locks before publication.
-    const isShort = mutations.length + (ridden?.effects.length ?? 0) <= KEYS_SYNC_MAX && validate === undefined
+    const isShort = mutations.length + (decidedEffects?.effects.length ?? 0) <= KEYS_SYNC_MAX && validate === undefined
     const run = isShort ? runToEnd : runSliced
     const published = new PublishedLocks(this, mutations, onePc, isShort ? this.group.nextIsOver : undefined)
     const { reopenings } = this.health
-    const effects = this.#effects(stored, ridden)
+    const effects = this.#effects(stored, decidedEffects)
     const changes: LoggedChange[] = [...events]
     let isAsked = false
     const ended = (error: unknown): void => {
@@ -379,7 +380,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
       done(error)
     }
     const answered: Answered = (error) => {
-      const told = error === undefined ? run(this.#told(published, changes, effects, ridden)) : undefined
+      const told = error === undefined ? run(this.#told(published, changes, effects, decidedEffects)) : undefined
       if (told instanceof Promise) told.then(ended, ended)
       else ended(error)
     }
@@ -408,13 +409,13 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
     published: PublishedLocks,
     changes: readonly LoggedChange[],
     effects: readonly CellEffect[] | undefined,
-    ridden: Ridden | undefined,
+    decidedEffects: DecidedEffects | undefined,
   ): Generator<void, void, void> {
     this.changes.noteExpiries(changes)
     if (this.changes.isHeard) yield* this.changes.settled(changes)
     yield* published.settle()
     if (effects !== undefined) yield* this.observed.tell(effects)
-    if (ridden?.consumers !== undefined) this.consumers.tell(ridden.consumers)
+    if (decidedEffects?.consumers !== undefined) this.consumers.tell(decidedEffects.consumers)
   }
 
   /**
@@ -436,7 +437,7 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   *#encode(
     stored: readonly Mutation[],
     mutations: readonly Mutation[],
-    { onePc, extraRecords = NO_RECORDS, ridden }: WriteOptions,
+    { onePc, extraRecords = NO_RECORDS, decidedEffects }: WriteOptions,
     effects: CellEffect[] | undefined,
     changes: LoggedChange[],
   ): Generator<void, EngineOp[], void> {
@@ -458,12 +459,12 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
         yield
       }
     for (const write of extraRecords) ops.push(systemOp(write))
-    for (const consumer of ridden?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
+    for (const consumer of decidedEffects?.consumers ?? NO_CONSUMERS) ops.push(systemOp(consumerWrite(consumer)))
     if (effects === undefined) return ops
     // A client's version ahead of the clock may be above a notification, without a conflict of rows.
-    const isAnyAhead = ridden?.notified !== undefined && this.written.isAny
+    const isAnyAhead = decidedEffects?.notified !== undefined && this.written.isAny
     const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entrySync
-    yield* this.observed.effectsOf(mutations, { ridden, present, isOnePc: onePc !== undefined }, effects)
+    yield* this.observed.effectsOf(mutations, { decidedEffects, present, isOnePc: onePc !== undefined }, effects)
     for (const effect of effects) {
       if (++count % SLICE_ITEMS === 0) yield
       for (const write of cellWrites(effect)) ops.push(systemOp(write))
@@ -472,8 +473,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   /** Array for the effects of a write; undefined when it has none. */
-  #effects(mutations: readonly Mutation[], ridden: Ridden | undefined): CellEffect[] | undefined {
-    return ridden !== undefined || this.observed.mayMark(mutations) ? [] : undefined
+  #effects(mutations: readonly Mutation[], decidedEffects: DecidedEffects | undefined): CellEffect[] | undefined {
+    return decidedEffects !== undefined || this.observed.mayMark(mutations) ? [] : undefined
   }
 
   /** The entry, if any, that a mark must not hide. Needs the latch of the key. */

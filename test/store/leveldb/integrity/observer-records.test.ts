@@ -44,8 +44,8 @@ async function observed(): Promise<string> {
   const mutations = ['a', 'b', 'c', 'd'].map((key) => put(key))
   await store.prewrite(prewriteOf(await store.tso(1), mutations, { tryOnePc: true }))
   const startTs = await store.tso(1)
-  const riders = { acks: [{ observer: 'words', key: utf8('c'), fence: startTs }] }
-  await store.prewrite(prewriteOf(startTs, [], { primary: utf8('c'), tryOnePc: true, riders }))
+  const commitEffects = { acks: [{ observer: 'words', key: utf8('c'), fence: startTs }] }
+  await store.prewrite(prewriteOf(startTs, [], { primary: utf8('c'), tryOnePc: true, commitEffects }))
   await store.cells.change(WORDS.id, [utf8('d')], ([cell], ts) => {
     const entry = cell?.entry
     if (entry === undefined) throw new Error('it is not dirty')

@@ -160,7 +160,7 @@ async function step(store: CompleteStore, model: Model, random: Random, keys: re
     if (fence !== 0) return [{ ...put(key, value), leaseFence: fence }, row]
     return random.chance(0.3) ? { ...put(key, value), expireTs: FAR_TS + random.below(1000) } : put(key, value)
   })
-  const riders = fence === 0 ? undefined : { leases: [{ lease, fence }] }
+  const commitEffects = fence === 0 ? undefined : { leases: [{ lease, fence }] }
   const dice = fence === 0 ? random.below(20) : 19
   if (dice === 0) return store.rollback({ keys: chosen.map(utf8), startTs }).then(() => {})
   if (dice === 1) {
@@ -179,9 +179,11 @@ async function step(store: CompleteStore, model: Model, random: Random, keys: re
   }
   let commitTs: Timestamp
   if (random.chance(0.5)) {
-    commitTs = (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, riders }))).onePcCommitTs ?? 0
+    commitTs =
+      (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, commitEffects }))).onePcCommitTs ?? 0
   } else if (fence !== 0) {
-    commitTs = (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, riders }))).onePcCommitTs ?? 0
+    commitTs =
+      (await store.prewrite(prewriteOf(startTs, mutations, { tryOnePc: true, commitEffects }))).onePcCommitTs ?? 0
   } else {
     await store.prewrite(prewriteOf(startTs, mutations))
     commitTs = await store.tso(1)
@@ -279,7 +281,7 @@ async function runObservers(store: CompleteStore, random: Random): Promise<void>
     const startTs = await store.tso(1)
     const acks = dirty.map(({ key }) => ({ observer: name, key, fence }))
     const primary = (dirty[0] as { key: Uint8Array }).key
-    await store.prewrite(prewriteOf(startTs, [], { primary, tryOnePc: true, riders: { acks } }))
+    await store.prewrite(prewriteOf(startTs, [], { primary, tryOnePc: true, commitEffects: { acks } }))
     return
   }
   const isParked = random.chance(0.5)

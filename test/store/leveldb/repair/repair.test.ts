@@ -382,8 +382,8 @@ test('an older version that counts again is attached to its lease as before', as
     { ...put('a', 'attached'), leaseFence: fence },
     { op: 'put' as const, key: attachedKey(fence, utf8('a')), value: new Uint8Array() },
   ]
-  const riders = { leases: [{ lease: 'l', fence }] }
-  await store.prewrite(prewriteOf(await store.tso(1), attached, { tryOnePc: true, riders }))
+  const commitEffects = { leases: [{ lease: 'l', fence }] }
+  await store.prewrite(prewriteOf(await store.tso(1), attached, { tryOnePc: true, commitEffects }))
   const ts = await store.tso(1)
   await store.prewrite(prewriteOf(ts, [put('a', 'detached '.repeat(100))], { tryOnePc: true }))
   await attachedKeysOf(store).end(fence)

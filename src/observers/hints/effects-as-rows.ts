@@ -1,6 +1,6 @@
 import { groupBy } from '../../bytes/group-by.js'
 import { keyText } from '../../bytes/key-text.js'
-import type { Ride, RideRequest } from '../../coordinator/ride.js'
+import type { EffectRows, EffectRowsRequest } from '../../coordinator/effect-rows.js'
 import { isKvError, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { PrewriteMutation } from '../../percolator/api.js'
@@ -9,7 +9,7 @@ import type { HintedCells } from '../../store/hinted-cells.js'
 import type { Store } from '../../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { acknowledge } from '../rules/acknowledge.js'
-import { type AskedAck, askedAcks, askedNotifications } from '../rules/asked-riders.js'
+import { type AskedAck, askedAcks, askedNotifications } from '../rules/asked-effects.js'
 import type { Entry } from '../rules/cell.js'
 import {
   ackedCell,
@@ -27,8 +27,8 @@ import { forgetClean, unpark } from './cleaning.js'
 const SETTLED_AT_A_TIME = 64
 const LOOKS_MAX = 10
 
-/** A running observer as seen by riders. */
-interface RiddenObserver {
+/** A running observer as seen by commit effects. */
+interface AckedObserver {
   readonly observer: RegisteredObserver
   conflicts: number
   /** Called when a run has committed. */
@@ -37,14 +37,14 @@ interface RiddenObserver {
   takenBack(key: Uint8Array, fence: Timestamp): void
 }
 
-export interface RiderSources {
+export interface EffectSources {
   readonly store: Store
   readonly cells: HintedCells
-  readonly named: (name: string) => RiddenObserver
+  readonly named: (name: string) => AckedObserver
 }
 
 interface AckToMake extends AskedAck {
-  readonly ridden: RiddenObserver
+  readonly acked: AckedObserver
   readonly cell: HintedCell
 }
 
@@ -53,7 +53,7 @@ interface AckToMake extends AskedAck {
  * Percolator's conflict check lets at most one of them commit on what both have seen, like the acknowledgement column of the
  * paper.
  */
-export async function rideAsRows(sources: RiderSources, request: RideRequest): Promise<Ride> {
+export async function effectsAsRows(sources: EffectSources, request: EffectRowsRequest): Promise<EffectRows> {
   const { startTs, mutations, mayRepeat = false } = request
   const written = new Set(mutations.map(({ key }) => keyText(key)))
   const toMake = await lookedAt(sources, request, written)
@@ -64,12 +64,12 @@ export async function rideAsRows(sources: RiderSources, request: RideRequest): P
   let markDepth = 0
   let committedAt: Timestamp | undefined
   for (const one of toMake) {
-    const { cell, ridden, seen, rider } = one
-    const { observer } = ridden
+    const { cell, acked, seen, effect } = one
+    const { observer } = acked
     const all = uncovered(cell, observer, TIMESTAMP_MAX, sources.store.time.clock())
     const covered = uncovered(cell, observer, seen)
     const outcome = acknowledge(
-      { rider, seen, startTs, commitTs: startTs },
+      { effect, seen, startTs, commitTs: startTs },
       {
         entry: covered ?? all,
         ack: cell.ack,
@@ -84,19 +84,19 @@ export async function rideAsRows(sources: RiderSources, request: RideRequest): P
       continue
     }
     if (outcome.kind === 'repeat')
-      throw withEntries([startTsTaken(rider.key, { startTs, primary: rider.key }, outcome.commitTs)])
+      throw withEntries([startTsTaken(effect.key, { startTs, primary: effect.key }, outcome.commitTs)])
     if (outcome.kind === 'refused') {
-      ridden.conflicts++
+      acked.conflicts++
       throw withEntries([outcome.error])
     }
     markDepth = Math.max(markDepth, 1 + (covered?.depth ?? 0))
     putRow(cell.ackKey, encodeAckTs(seen))
     // The run's own write would hide a newer change that it has not read; leaves a notification for it.
-    if (all !== undefined && all.changeTs > seen && written.has(keyText(rider.key)))
-      putRow(notifiedKey({ id: observer.id, key: rider.key }, startTs), encodeNotified(all))
+    if (all !== undefined && all.changeTs > seen && written.has(keyText(effect.key)))
+      putRow(notifiedKey({ id: observer.id, key: effect.key }, startTs), encodeNotified(all))
   }
   const notified: Notified = { kind: 'notified', depth: markDepth }
-  for (const { observer, key } of askedNotifications(request.riders, (name) => sources.named(name).observer)) {
+  for (const { observer, key } of askedNotifications(request.commitEffects, (name) => sources.named(name).observer)) {
     const row = notifiedKey({ id: observer.id, key }, startTs)
     // The first row of a transaction that only notifies is its primary.
     const isKept = mutations.length === 0 && rows.size === 0
@@ -109,19 +109,19 @@ export async function rideAsRows(sources: RiderSources, request: RideRequest): P
     refusal: (error) => {
       const conflict = ackConflict(error, toMake, startTs)
       if (conflict !== undefined) {
-        conflict.ridden.conflicts++
+        conflict.acked.conflicts++
         return conflict.error
       }
       if (isKvError(error, 'write_conflict'))
-        for (const ridden of new Set(toMake.map(({ ridden }) => ridden))) ridden.conflicts++
+        for (const acked of new Set(toMake.map(({ acked }) => acked))) acked.conflicts++
       return ofUsersKey(error)
     },
     committed: async () => {
-      for (const { ridden, rider } of toMake) ridden.acknowledged(rider.key, rider.fence)
+      for (const { acked, effect } of toMake) acked.acknowledged(effect.key, effect.fence)
       try {
         await settle(sources, toMake, startTs)
       } finally {
-        for (const { ridden, rider } of toMake) ridden.takenBack(rider.key, rider.fence)
+        for (const { acked, effect } of toMake) acked.takenBack(effect.key, effect.fence)
       }
     },
   }
@@ -134,13 +134,13 @@ export function notification({ id, key }: CellName, startTs: Timestamp, kind: En
 
 /** Reads the cells again until no lock hides a change at or below `seen`, or another acknowledgement. */
 async function lookedAt(
-  sources: RiderSources,
-  { riders, startTs, resolver, lockWaitMs, signal }: RideRequest,
+  sources: EffectSources,
+  { commitEffects, startTs, resolver, lockWaitMs, signal }: EffectRowsRequest,
   written: ReadonlySet<string>,
 ): Promise<AckToMake[]> {
   const { cells, store } = sources
-  const asked = askedAcks(riders, startTs, store.time.clock(), (name) => sources.named(name).observer).map(
-    (ack): Omit<AckToMake, 'cell'> => ({ ...ack, ridden: sources.named(ack.rider.observer) }),
+  const asked = askedAcks(commitEffects, startTs, store.time.clock(), (name) => sources.named(name).observer).map(
+    (ack): Omit<AckToMake, 'cell'> => ({ ...ack, acked: sources.named(ack.effect.observer) }),
   )
   if (asked.length === 0) return []
   const groups = [...groupBy(asked, ({ observer, seen }) => `${observer.id} ${seen}`).values()]
@@ -151,7 +151,7 @@ async function lookedAt(
         const looks = await Promise.all(
           groups.map(async (some) => {
             const { observer, seen } = some[0] as AskedAck
-            const keys = some.map(({ rider }) => rider.key)
+            const keys = some.map(({ effect }) => effect.key)
             const found = await cells.look(observer.id, keys, seen)
             return some.map((ack, i): AckToMake => ({ ...ack, cell: found[i] as HintedCell }))
           }),
@@ -179,7 +179,7 @@ async function lookedAt(
  * Removes the claims of committed runs, and the rows that they have covered. After a failure, the next server that finds the
  * hints does it.
  */
-async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
+async function settle({ cells, store }: EffectSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
   for (const [id, some] of groupBy(acks, ({ observer }) => observer.id))
     for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
       const part = some.slice(from, from + SETTLED_AT_A_TIME)
@@ -191,7 +191,7 @@ async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[]
       await cells.removeNotified(covered.map(({ key }) => key))
       const looks = await cells.look(
         id,
-        part.map(({ rider }) => rider.key),
+        part.map(({ effect }) => effect.key),
         startTs,
       )
       await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as HintedCell, store.time.clock())))
@@ -199,8 +199,8 @@ async function settle({ cells, store }: RiderSources, acks: readonly AckToMake[]
 }
 
 async function settleOne(cells: HintedCells, ack: AckToMake, present: HintedCell, now: Timestamp): Promise<void> {
-  const { rider, cell } = ack
-  const { observer } = ack.ridden
+  const { effect, cell } = ack
+  const { observer } = ack.acked
   const { id } = observer
   const { key, hint, claim, failure } = cell
   const left = uncovered(present, observer, TIMESTAMP_MAX, now)
@@ -208,11 +208,11 @@ async function settleOne(cells: HintedCells, ack: AckToMake, present: HintedCell
     await unpark(cells, id, cell, { commitTs: left.changeTs, depth: left.depth })
   else if (failure !== undefined) await cells.replaceFailure(id, cell, undefined)
   if (isStill(present) && left === undefined) await forgetClean(cells, id, { key, hint, claim }, present, now)
-  else if (claim !== undefined && claim.fence !== 0 && claim.fence <= rider.fence)
+  else if (claim !== undefined && claim.fence !== 0 && claim.fence <= effect.fence)
     await cells.claim(id, { key, claim }, undefined)
 }
 
-/** Maps an error about an internal row to the user's key: clients do not know the rows of riders. */
+/** Maps an error about an internal row to the user's key: clients do not know the rows of commit effects. */
 function ofUsersKey(error: unknown): unknown {
   if (!isKvError(error, 'txn_lock_not_found') && !isKvError(error, 'write_conflict')) return error
   const { key } = error.fields
@@ -227,20 +227,20 @@ function ackConflict(
   error: unknown,
   acks: readonly AckToMake[],
   startTs: Timestamp,
-): { readonly error: KvError; readonly ridden: RiddenObserver } | undefined {
+): { readonly error: KvError; readonly acked: AckedObserver } | undefined {
   if (!isKvError(error, 'write_conflict') || error.fields.key === undefined) return undefined
   const conflicting = keyText(error.fields.key)
   const ack = acks.find(({ cell }) => keyText(cell.ackKey) === conflicting)
   if (ack === undefined) return undefined
-  const { rider, ridden } = ack
+  const { effect, acked } = ack
   const { conflictStartTs, conflictCommitTs, reason } = error.fields
   if (reason === 'self_rolled_back') {
-    const { key } = rider
+    const { key } = effect
     const refused = writeConflict(key, { startTs, primary: key }, { startTs, commitTs: 0 }, reason, error.message)
-    return { error: withEntries([refused]), ridden }
+    return { error: withEntries([refused]), acked }
   }
-  const text = `the notification of ${printKey(rider.key)} for the observer ${rider.observer} was acknowledged at ${conflictCommitTs}, after the claim`
-  const fields = { key: rider.key, startTs, conflictStartTs, conflictCommitTs, primary: rider.key }
-  const named = { ...fields, reason: 'acknowledged' as const, observer: rider.observer, retryable: true }
-  return { error: withEntries([new KvError('write_conflict', text, named)]), ridden }
+  const text = `the notification of ${printKey(effect.key)} for the observer ${effect.observer} was acknowledged at ${conflictCommitTs}, after the claim`
+  const fields = { key: effect.key, startTs, conflictStartTs, conflictCommitTs, primary: effect.key }
+  const named = { ...fields, reason: 'acknowledged' as const, observer: effect.observer, retryable: true }
+  return { error: withEntries([new KvError('write_conflict', text, named)]), acked }
 }

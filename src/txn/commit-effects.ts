@@ -1,17 +1,17 @@
 import { keyText } from '../bytes/key-text.js'
 import { attachedKey } from '../percolator/codec/attached-key.js'
-import type { Riders } from '../percolator/riders.js'
+import type { CommitEffects } from '../percolator/commit-effects.js'
 import { nameOfConsumer } from '../store/consumers.js'
 import type { HeldLeases } from '../store/held-leases.js'
 import { claimOf } from '../store/system-records.js'
 import type { Op } from './op.js'
 
 /**
- * Latch names, as in `Claim`, for what the riders change: rows of cells, rows of keys that `ops` attach to leases, and
+ * Latch names, as in `Claim`, for what the commit effects change: rows of cells, rows of keys that `ops` attach to leases, and
  * records of consumers. A transaction holds them as it does the keys that it writes.
  */
-export function* riderClaims(
-  { acks = [], notify = [], positions = [], leases = [] }: Riders,
+export function* effectLatches(
+  { acks = [], notify = [], positions = [], leases = [] }: CommitEffects,
   ops: readonly Op[],
 ): Generator<string, void, void> {
   for (const { key } of acks) yield keyText(key)
@@ -25,21 +25,21 @@ export function* riderClaims(
   }
 }
 
-export function riderCount({ acks = [], notify = [], positions = [], leases = [] }: Riders): number {
+export function effectCount({ acks = [], notify = [], positions = [], leases = [] }: CommitEffects): number {
   return notify.reduce((sum, { keys }) => sum + keys.length, acks.length + positions.length + leases.length)
 }
 
 /** True when a transaction that writes no key still has to be committed. */
-export function mayChange({ acks = [], notify = [], positions = [] }: Riders): boolean {
+export function mayChange({ acks = [], notify = [], positions = [] }: CommitEffects): boolean {
   return acks.length + notify.length + positions.length > 0
 }
 
 /** Checks the leases now, for a transaction that commits nothing. @throws KvError `precondition_failed` */
-export async function requireLeases(leases: HeldLeases, { leases: checked = [] }: Riders): Promise<void> {
+export async function requireLeases(leases: HeldLeases, { leases: checked = [] }: CommitEffects): Promise<void> {
   if (checked.length > 0) await leases.require(checked)
 }
 
 /** The run took place before its one-shot came, so it has seen its fence and nothing later. */
-export function seeingFence(riders: Riders | undefined): Riders | undefined {
-  return riders && { ...riders, seesFence: true }
+export function seeingFence(commitEffects: CommitEffects | undefined): CommitEffects | undefined {
+  return commitEffects && { ...commitEffects, seesFence: true }
 }

@@ -1,11 +1,11 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Attached } from '../coordinator/attaches.js'
 import { type CommitPlan, Committer, type TransactionContext } from '../coordinator/committer.js'
-import { mayRide, type Rides } from '../coordinator/ride.js'
+import { type EffectsAsRows, needsRows } from '../coordinator/effect-rows.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { invalid } from '../errors/kv-error.js'
 import type { PessimisticAction, PrewriteAnswer, PrewriteRequest } from '../percolator/api.js'
-import type { Riders } from '../percolator/riders.js'
+import type { CommitEffects } from '../percolator/commit-effects.js'
 import { sameKey } from '../percolator/row.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -15,24 +15,24 @@ import type { Timestamp } from '../timestamp.js'
  * keys that are attached to leases go with it.
  * @throws as `Transaction.commit`.
  */
-export function ridingPrewrite(context: TransactionContext, request: PrewriteRequest): Promise<PrewriteAnswer> {
-  const { riders } = request
-  return riders === undefined ? context.api.prewrite(request) : withRiders(context, request, riders)
+export function prewriteWithEffects(context: TransactionContext, request: PrewriteRequest): Promise<PrewriteAnswer> {
+  const { commitEffects } = request
+  return commitEffects === undefined ? context.api.prewrite(request) : withEffects(context, request, commitEffects)
 }
 
-async function withRiders(
+async function withEffects(
   context: TransactionContext,
   request: PrewriteRequest,
-  riders: Riders,
+  commitEffects: CommitEffects,
 ): Promise<PrewriteAnswer> {
-  const { rides, api, attaches, commitOptions } = context
-  const isRiding = rides !== undefined && mayRide(riders)
-  const { leases = [] } = riders
-  const isTaken = commitOptions.onePhase || isRiding // Otherwise the store refuses the request.
+  const { effectsAsRows, api, attaches, commitOptions } = context
+  const asRows = effectsAsRows !== undefined && needsRows(commitEffects)
+  const { leases = [] } = commitEffects
+  const isTaken = commitOptions.onePhase || asRows // Otherwise the store refuses the request.
   const attached = leases.length > 0 && isTaken ? await attaches?.(request.mutations, leases) : undefined
   const whole = attached === undefined ? request : withRows(request, attached)
   try {
-    return await (isRiding ? commitRiding(context, rides, whole, riders) : api.prewrite(whole))
+    return await (asRows ? commitWithRows(context, effectsAsRows, whole, commitEffects) : api.prewrite(whole))
   } finally {
     attached?.done()
   }
@@ -44,36 +44,39 @@ function withRows(request: PrewriteRequest, { rows }: Attached): PrewriteRequest
   return { ...request, mutations: [...mutations, ...rows], pessimisticActions: actions }
 }
 
-async function commitRiding(
+async function commitWithRows(
   context: TransactionContext,
-  rides: Rides,
+  effectsAsRows: EffectsAsRows,
   request: PrewriteRequest,
-  riders: Riders,
+  commitEffects: CommitEffects,
 ): Promise<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs, forUpdateTsMax, pessimisticActions, minCommitTs, reads, stages } = request
   const places = new Map(mutations.map(({ key }, i) => [keyText(key), i]))
   const placeOf = (key: Uint8Array): number => places.get(keyText(key)) ?? -1
   const actionOf = (key: Uint8Array): PessimisticAction | undefined => pessimisticActions?.[placeOf(key)]
-  await requireDecidable(context, request, riders, actionOf)
-  const asked = { riders, startTs, mutations, resolver: context.resolver, lockWaitMs: 0 }
-  const ride = await rides({ ...asked, mayRepeat: true })
-  if (ride.committedAt !== undefined) return { onePcCommitTs: ride.committedAt }
-  const all = [...mutations, ...ride.mutations]
+  await requireDecidable(context, request, commitEffects, actionOf)
+  const asked = { commitEffects, startTs, mutations, resolver: context.resolver, lockWaitMs: 0 }
+  const effectRows = await effectsAsRows({ ...asked, mayRepeat: true })
+  if (effectRows.committedAt !== undefined) return { onePcCommitTs: effectRows.committedAt }
+  const all = [...mutations, ...effectRows.mutations]
   const isNamed = all.some(({ key }) => sameKey(key, request.primary))
   const primary = (isNamed ? undefined : all[0]?.key) ?? request.primary
   const plan: CommitPlan = {
     ...{ startTs, primary, reads, stages, startedAt: performance.now() },
     mutations: all,
-    riders: riders.leases?.length || riders.positions?.length ? { ...riders, acks: [], notify: [] } : undefined,
+    commitEffects:
+      commitEffects.leases?.length || commitEffects.positions?.length
+        ? { ...commitEffects, acks: [], notify: [] }
+        : undefined,
     forUpdateTs: forUpdateTs || undefined,
     grantedAt: forUpdateTs ? (key) => forUpdateTsMax?.[placeOf(key)] ?? forUpdateTs : undefined,
     actionOf,
     minCommitTs,
     lockWaitMs: 0,
-    markDepth: ride.markDepth,
+    markDepth: effectRows.markDepth,
   }
   const committed = (commitTs: Timestamp): PrewriteAnswer => {
-    context.inBackground(ride.committed())
+    context.inBackground(effectRows.committed())
     return { onePcCommitTs: commitTs }
   }
   try {
@@ -82,7 +85,7 @@ async function commitRiding(
     // A repeat whose first copy has committed finds that some of its rows are gone.
     const commitTs = await committedAt(context, primary, startTs).catch(() => undefined)
     if (commitTs !== undefined) return committed(commitTs)
-    throw error instanceof Undetermined ? error.cause : ride.refusal(error)
+    throw error instanceof Undetermined ? error.cause : effectRows.refusal(error)
   }
 }
 
@@ -93,7 +96,7 @@ async function commitRiding(
 async function requireDecidable(
   { api }: TransactionContext,
   { minCommitTs = 0, skipConstraintCheck }: PrewriteRequest,
-  { acks = [] }: Riders,
+  { acks = [] }: CommitEffects,
   actionOf: (key: Uint8Array) => PessimisticAction | undefined,
 ): Promise<void> {
   if (skipConstraintCheck) throw invalid('skip_constraint_check', 'skip_constraint_check does not go with riders here')

@@ -1,10 +1,10 @@
 import type { PrewriteMutation } from '../percolator/api.js'
-import type { Riders } from '../percolator/riders.js'
+import type { CommitEffects } from '../percolator/commit-effects.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Resolver } from './lock-resolver.js'
 
-export interface RideRequest {
-  readonly riders: Riders
+export interface EffectRowsRequest {
+  readonly commitEffects: CommitEffects
   readonly startTs: Timestamp
   readonly mutations: readonly PrewriteMutation[]
   readonly resolver: Resolver
@@ -13,24 +13,24 @@ export interface RideRequest {
   readonly mayRepeat?: boolean
 }
 
-/** The riders of one transaction as rows of it, for a store that cannot commit in one phase. */
-export interface Ride {
+/** The commit effects of one transaction as rows of it, for a store that cannot commit in one phase. */
+export interface EffectRows {
   /** commit_ts of an earlier, committed copy of the request. Set only with `mayRepeat`. */
   readonly committedAt: Timestamp | undefined
   readonly mutations: readonly PrewriteMutation[]
   readonly markDepth: number
-  /** Translates the error of a failed commit: a conflict on a row becomes the refusal of the rider that wrote it. */
+  /** Translates the error of a failed commit: a conflict on a row becomes the refusal of the commit effect that wrote it. */
   refusal(error: unknown): unknown
   committed(): Promise<void>
 }
 
 /**
- * Decides the acknowledgements and notifications among riders.
+ * Decides the acknowledgements and notifications among commit effects.
  * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `key_locked`, `ts_below_safe_point`, `not_found`,
  *   `invalid_argument`
  */
-export type Rides = (request: RideRequest) => Promise<Ride>
+export type EffectsAsRows = (request: EffectRowsRequest) => Promise<EffectRows>
 
-export function mayRide({ acks = [], notify = [] }: Riders): boolean {
+export function needsRows({ acks = [], notify = [] }: CommitEffects): boolean {
   return acks.length > 0 || notify.some(({ keys }) => keys.length > 0)
 }

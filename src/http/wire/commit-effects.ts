@@ -6,29 +6,29 @@ import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
 import { noSuchObserver, requireInRange } from '../../observers/rules/observer.js'
-import type { LeaseRider, Riders } from '../../percolator/riders.js'
+import type { CommitEffects, LeaseGuard } from '../../percolator/commit-effects.js'
 import { requireLog } from '../../store/change-log.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
 
-/** The riders of a body, and the leases among its checks. */
-type RidersToCheck = Omit<Decoded<WireRiders>, 'leases'> & { readonly leases?: readonly LeaseRider[] | undefined }
+/** The commit effects of a body, and the leases among its checks. */
+type WireEffects = Omit<Decoded<WireRiders>, 'leases'> & { readonly leases?: readonly LeaseGuard[] | undefined }
 
 /** The registry of observers and consumers, and the present time. */
 type Observing = Pick<Database, 'store' | 'changes'>
 
 /**
- * @param path of the object that has the fields of riders, for errors.
+ * @param path of the object that has the fields of commit effects, for errors.
  * @returns undefined when there are none.
  * @throws KvError `invalid_argument` when one cell or consumer is acknowledged twice; `payload_too_large`; `forbidden` when the
  *   caller may not write, or its token does not cover a lease.
  */
-export function ridersOf(
-  { acks = [], notify = [], positions = [], leases = [] }: RidersToCheck,
+export function commitEffectsOf(
+  { acks = [], notify = [], positions = [], leases = [] }: WireEffects,
   grant: Grant,
   { requestKeysMax: limit }: Pick<Limits, 'requestKeysMax'>,
   path = '',
-): Riders | undefined {
+): CommitEffects | undefined {
   const notified = notify.reduce((sum, { keys }) => sum + keys.length, 0)
   if (acks.length + notified + positions.length + leases.length === 0) return undefined
   if (notified > limit)
@@ -56,13 +56,13 @@ export function ridersOf(
   return leases.length === 0 ? { acks, notify, positions } : { acks, notify, positions, leases }
 }
 
-export function leaseChecksOf(checks: readonly { readonly lease: string; readonly fence: number }[]): LeaseRider[] {
+export function leaseChecksOf(checks: readonly { readonly lease: string; readonly fence: number }[]): LeaseGuard[] {
   return checks.map(({ lease, fence }, index) => ({ lease, fence, index }))
 }
 
 /** Reads observers that other servers may have registered. @returns undefined when all are known. */
 export function learnObservers(
-  { acks = [], notify = [] }: Riders,
+  { acks = [], notify = [] }: CommitEffects,
   { observers }: Pick<Database, 'observers'>,
 ): undefined | Promise<void> {
   return acks.length + notify.length === 0
@@ -74,9 +74,9 @@ export function learnObservers(
  * Refuses observers and consumers that the caller's token does not cover, as if they did not exist.
  * @throws KvError `not_found`
  */
-export function requireReached(riders: Riders, grant: Grant, { store, changes }: Observing): void {
+export function requireReached(commitEffects: CommitEffects, grant: Grant, { store, changes }: Observing): void {
   if (!grant.isScoped) return
-  const { acks = [], notify = [], positions = [] } = riders
+  const { acks = [], notify = [], positions = [] } = commitEffects
   const { observed } = store
   for (const { observer: name } of [...acks, ...notify]) {
     const observer = observed.named(name)
@@ -89,13 +89,13 @@ export function requireReached(riders: Riders, grant: Grant, { store, changes }:
 }
 
 /**
- * Refuses riders before the transaction does anything: a refusal by the store would end an open transaction. Must not be called
+ * Refuses commit effects before the transaction does anything: a refusal by the store would end an open transaction. Must not be called
  * for the repetition of a transaction that may have committed, because its observers may be gone.
  * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence or position in the
  *   future.
  */
-export function requireObserved(riders: Riders, { store, changes }: Observing): void {
-  const { acks = [], notify = [], positions = [] } = riders
+export function requireObserved(commitEffects: CommitEffects, { store, changes }: Observing): void {
+  const { acks = [], notify = [], positions = [] } = commitEffects
   const { observed } = store
   const clock = store.time.clock()
   for (const [index, { observer, key, fence }] of acks.entries()) {

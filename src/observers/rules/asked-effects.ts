@@ -1,11 +1,11 @@
 import { keyText } from '../../bytes/key-text.js'
 import { invalid } from '../../errors/kv-error.js'
-import type { AckRider, Riders } from '../../percolator/riders.js'
+import type { AckEffect, CommitEffects } from '../../percolator/commit-effects.js'
 import type { Timestamp } from '../../timestamp.js'
 import { type Observer, requireInRange } from './observer.js'
 
 export interface AskedAck {
-  readonly rider: AckRider
+  readonly effect: AckEffect
   readonly observer: Observer
   /** The run has seen every change up to here: its start_ts, or the fence when the work was done before the transaction. */
   readonly seen: Timestamp
@@ -23,25 +23,25 @@ export interface AskedNotification {
  *   unknown observer.
  */
 export function askedAcks(
-  { acks = [], seesFence }: Riders,
+  { acks = [], seesFence }: CommitEffects,
   startTs: Timestamp,
   lastTs: Timestamp,
   named: (name: string) => Observer,
 ): AskedAck[] {
   const cells = new Set(acks.map(({ observer, key }) => `${observer} ${keyText(key)}`))
   if (cells.size < acks.length) throw invalid('riders', 'a key is acknowledged twice for one observer')
-  return acks.map((rider) => {
-    const { key, fence } = rider
-    const observer = named(rider.observer)
+  return acks.map((effect) => {
+    const { key, fence } = effect
+    const observer = named(effect.observer)
     requireInRange(observer, key, () => 'riders')
     if (fence > lastTs) throw invalid('riders', `the fence ${fence} is in the future`)
-    return { rider, observer, seen: seesFence ? fence : startTs }
+    return { effect, observer, seen: seesFence ? fence : startTs }
   })
 }
 
 /** @throws as `askedAcks`. */
 export function* askedNotifications(
-  { notify = [] }: Riders,
+  { notify = [] }: CommitEffects,
   named: (name: string) => Observer,
 ): Generator<AskedNotification, void> {
   for (const { observer: name, keys } of notify) {

@@ -11,15 +11,15 @@ import {
   type AskedNotification,
   askedAcks,
   askedNotifications,
-} from '../../../observers/rules/asked-riders.js'
+} from '../../../observers/rules/asked-effects.js'
 import type { Ack, Entry } from '../../../observers/rules/cell.js'
 import { decodeAck, decodeEntry } from '../../../observers/rules/codec/cell.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
+import type { CommitEffects, LeaseGuard, PositionEffect } from '../../../percolator/commit-effects.js'
 import { startTsTaken, withEntries } from '../../../percolator/errors.js'
-import type { LeaseRider, PositionRider, Riders } from '../../../percolator/riders.js'
 import { expiryTs, hasExpired, isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import type { PrewriteRiders, RidersDecision } from '../../calls/prewrite.js'
+import type { EffectsDecision, PrewriteEffects } from '../../calls/prewrite.js'
 import { cellName } from '../../cell-names.js'
 import { nameOfConsumer } from '../../consumers.js'
 import type { CellEffect } from '../../observed.js'
@@ -35,37 +35,37 @@ interface AckToMake extends AskedAck {
 }
 
 interface PositionToMake {
-  readonly rider: PositionRider
+  readonly effect: PositionEffect
   consumer: Consumer | undefined
 }
 
 /**
- * The riders of one prewrite: reads their cells under the latches of the rows, and decides about them with the transaction's
+ * The commit effects of one prewrite: reads their cells under the latches of the rows, and decides about them with the transaction's
  * commit_ts.
  */
-export class LevelDbRiders implements PrewriteRiders {
+export class LevelDbCommitEffects implements PrewriteEffects {
   readonly #rows: RowStore
   readonly #request: PrewriteRequest
   readonly #acks: AckToMake[] = []
   #unclaimed: readonly AckToMake[] = []
   readonly #notify: AskedNotification[] = []
   readonly #positions: PositionToMake[] = []
-  readonly #leases: readonly LeaseRider[]
+  readonly #leases: readonly LeaseGuard[]
   #refusal: KvError | undefined
   readonly latches: readonly string[]
 
-  /** @throws KvError `invalid_argument` for riders that no transaction may have. */
-  constructor(rows: RowStore, request: PrewriteRequest, riders: Riders) {
+  /** @throws KvError `invalid_argument` for commit effects that no transaction may have. */
+  constructor(rows: RowStore, request: PrewriteRequest, commitEffects: CommitEffects) {
     this.#rows = rows
     this.#request = request
-    const { acks = [], notify = [], positions = [], leases = [] } = riders
+    const { acks = [], notify = [], positions = [], leases = [] } = commitEffects
     this.#leases = leases
     if (!request.tryOnePc || request.maxCommitTs)
       throw invalid('riders', 'riders need try_one_pc, and no max_commit_ts')
     if (request.mutations.length + acks.length + notify.length + positions.length === 0)
       throw invalid('mutations', 'a prewrite without mutations needs an acknowledgement, a notification or a position')
     try {
-      this.#take(riders)
+      this.#take(commitEffects)
     } catch (error) {
       if (!(error instanceof KvError)) throw error
       this.#refusal = error
@@ -74,21 +74,21 @@ export class LevelDbRiders implements PrewriteRiders {
   }
 
   /** @throws KvError `invalid_argument`, `not_found` */
-  #take(riders: Riders): void {
+  #take(commitEffects: CommitEffects): void {
     const { lastTs, observed } = this.#rows
-    for (const ack of askedAcks(riders, this.#request.startTs, lastTs, observed.required)) {
-      const name = cellName('notify', ack.observer.id, ack.rider.key)
+    for (const ack of askedAcks(commitEffects, this.#request.startTs, lastTs, observed.required)) {
+      const name = cellName('notify', ack.observer.id, ack.effect.key)
       this.#acks.push({ ...ack, name, entry: undefined, ack: undefined, newestSeen: 0 })
     }
-    for (const cell of askedNotifications(riders, observed.required)) this.#notify.push(cell)
-    for (const rider of riders.positions ?? []) {
-      this.#requireSound(rider)
-      this.#positions.push({ rider, consumer: undefined })
+    for (const cell of askedNotifications(commitEffects, observed.required)) this.#notify.push(cell)
+    for (const effect of commitEffects.positions ?? []) {
+      this.#requireSound(effect)
+      this.#positions.push({ effect, consumer: undefined })
     }
   }
 
-  #requireSound({ consumer, from, ts }: PositionRider): void {
-    if (this.#positions.some(({ rider }) => rider.consumer === consumer))
+  #requireSound({ consumer, from, ts }: PositionEffect): void {
+    if (this.#positions.some(({ effect }) => effect.consumer === consumer))
       throw invalid('riders', `the consumer ${consumer} is acknowledged twice`)
     if (from > ts) throw invalid('riders', `${consumer}: from ${from} is above ts ${ts}`)
     // Commits may be missing at or below a timestamp above resolved_ts. A reset may have moved a position there.
@@ -103,10 +103,10 @@ export class LevelDbRiders implements PrewriteRiders {
 
   #latches(): string[] {
     const latches = new Set<string>()
-    for (const { rider } of this.#acks) latches.add(keyText(rider.key))
+    for (const { effect } of this.#acks) latches.add(keyText(effect.key))
     for (const { key } of this.#notify) latches.add(keyText(key))
     for (const { key } of this.#request.mutations) latches.delete(keyText(key))
-    for (const { rider } of this.#positions) latches.add(claimOf(nameOfConsumer(rider.consumer)))
+    for (const { effect } of this.#positions) latches.add(claimOf(nameOfConsumer(effect.consumer)))
     return [...latches]
   }
 
@@ -127,14 +127,14 @@ export class LevelDbRiders implements PrewriteRiders {
 
   async load(): Promise<void> {
     this.#found(await this.#rows.records.many(this.#names()))
-    for (const one of this.#acks) if (isHidden(one)) one.newestSeen = await this.#newestAt(one.rider.key, one.seen)
+    for (const one of this.#acks) if (isHidden(one)) one.newestSeen = await this.#newestAt(one.effect.key, one.seen)
   }
 
   #names(): SystemName[] {
     this.#unclaimed = this.#acks.filter((one) => !this.#isClaimed(one))
     return [
-      ...this.#unclaimed.flatMap(({ name, observer, rider }) => [name, cellName('ack', observer.id, rider.key)]),
-      ...this.#positions.map(({ rider }) => nameOfConsumer(rider.consumer)),
+      ...this.#unclaimed.flatMap(({ name, observer, effect }) => [name, cellName('ack', observer.id, effect.key)]),
+      ...this.#positions.map(({ effect }) => nameOfConsumer(effect.consumer)),
     ]
   }
 
@@ -148,7 +148,7 @@ export class LevelDbRiders implements PrewriteRiders {
     }
     for (const one of this.#positions) {
       const record = values[at++]
-      one.consumer = record && decodeConsumer(one.rider.consumer, record)
+      one.consumer = record && decodeConsumer(one.effect.consumer, record)
     }
   }
 
@@ -158,9 +158,9 @@ export class LevelDbRiders implements PrewriteRiders {
    */
   #isClaimed(one: AckToMake): boolean {
     if (!this.#rows.records.isSettled) return false
-    const { rider, observer, seen } = one
-    const { fence, entry } = this.#rows.observed.handedOut(observer.id, rider.key)
-    if (fence !== rider.fence || seen < fence || entry === undefined || entry.changeTs > seen) return false
+    const { effect, observer, seen } = one
+    const { fence, entry } = this.#rows.observed.handedOut(observer.id, effect.key)
+    if (fence !== effect.fence || seen < fence || entry === undefined || entry.changeTs > seen) return false
     one.entry = entry
     return true
   }
@@ -180,7 +180,7 @@ export class LevelDbRiders implements PrewriteRiders {
     for (const id of new Set(this.#acks.map(({ observer }) => observer.id))) this.#rows.observed.conflicted(id)
   }
 
-  decide(commitTs: Timestamp, hasWrites: boolean): RidersDecision {
+  decide(commitTs: Timestamp, hasWrites: boolean): EffectsDecision {
     const { observed, safePoint, lastTs, leases } = this.#rows
     if (commitTs > lastTs + 1)
       throw invalid('riders', `the transaction would commit at ${commitTs}, ahead of the clock`)
@@ -188,13 +188,13 @@ export class LevelDbRiders implements PrewriteRiders {
     const effects: CellEffect[] = []
     const acknowledged = new Set<string>()
     let depth = 0
-    for (const { rider, observer, name, seen, entry, ack, newestSeen } of this.#acks) {
+    for (const { effect, observer, name, seen, entry, ack, newestSeen } of this.#acks) {
       const { id } = observer
-      const { key } = rider
+      const { key } = effect
       const { fence, hasFailure } = observed.handedOut(id, key)
       const newestFence = Math.max(fence, id) // A claim under an earlier observer of this name is of another cell.
       const context = { entry, ack, safePoint, newestFence, observedSince: id, newestSeen: () => newestSeen }
-      const outcome = acknowledge({ rider, seen, startTs, commitTs }, context)
+      const outcome = acknowledge({ effect, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {
         if (outcome.error.code !== 'write_conflict') throw outcome.error
         observed.conflicted(id)
@@ -215,9 +215,9 @@ export class LevelDbRiders implements PrewriteRiders {
       effects.push({ id, change, acknowledged: { entry: outcome.isClean ? undefined : entry } })
     }
     const consumers: Consumer[] = []
-    for (const { rider, consumer } of this.#positions) {
-      if (consumer === undefined) throw noSuchConsumer(rider.consumer)
-      const outcome = advancePosition({ rider, startTs, commitTs, primary }, consumer)
+    for (const { effect, consumer } of this.#positions) {
+      if (consumer === undefined) throw noSuchConsumer(effect.consumer)
+      const outcome = advancePosition({ effect, startTs, commitTs, primary }, consumer)
       if (outcome.kind === 'refused') throw withEntries([outcome.error])
       if (outcome.kind === 'advanced') consumers.push(outcome.consumer)
       else if (!hasWrites) return outcome
@@ -227,7 +227,7 @@ export class LevelDbRiders implements PrewriteRiders {
     // Comes last: the others recognize the repeat of a committed transaction.
     const lost = atHand(leases.lost(this.#leases))
     if (lost.length > 0) throw this.#lostLeases(lost)
-    return { kind: 'ridden', ridden: { effects, notified, depth, acknowledged, consumers } }
+    return { kind: 'decided', decidedEffects: { effects, notified, depth, acknowledged, consumers } }
   }
 
   /** Only the error of a prewrite has entries. Leases with an index are checks of a transaction. */

@@ -4,13 +4,13 @@ import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coord
 import type { Transaction, TransactionOptions } from '../../src/coordinator/transaction.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import type { PrewriteAnswer, PrewriteRequest } from '../../src/percolator/api.js'
-import type { Riders } from '../../src/percolator/riders.js'
+import type { CommitEffects } from '../../src/percolator/commit-effects.js'
 import type { Store } from '../../src/store/store.js'
 import { memoryStores, read, text, utf8 } from '../store/support.js'
 import { FaultyApi } from './faulty-api.js'
 import { failureOf } from './support.js'
 
-/** What the committer sends for a transaction with riders, and what it makes of each answer. The server's part is scripted. */
+/** What the committer sends for a transaction with commit effects, and what it makes of each answer. The server's part is scripted. */
 
 const stores = memoryStores()
 const OPTIMISTIC: TransactionOptions = { mode: 'optimistic', isolation: 'snapshot', lockWaitMs: 0 }
@@ -28,7 +28,7 @@ interface Setting {
   readonly prewrites: PrewriteRequest[]
   /** Answers to come, in order. */
   readonly answers: Answer[]
-  commit(riders?: Riders): Promise<number>
+  commit(commitEffects?: CommitEffects): Promise<number>
 }
 
 async function begun(
@@ -43,7 +43,7 @@ async function begun(
   const prewrites: PrewriteRequest[] = []
   const prewrite = async (request: PrewriteRequest): Promise<PrewriteAnswer> => {
     prewrites.push(request)
-    const { riders: _, ...others } = request
+    const { commitEffects: _, ...others } = request
     const answer = answers.shift()
     if (answer === 'store') return network.api.prewrite(others)
     if (answer instanceof KvError) throw answer
@@ -53,13 +53,13 @@ async function begun(
   const coordinator = new Coordinator({ ...network.api, prewrite }, commitOptions)
   const txn = await coordinator.begin(options)
   network.calls.length = 0
-  const commit = (riders = ackAt(txn.startTs)): Promise<number> => txn.commit(undefined, riders)
+  const commit = (commitEffects = ackAt(txn.startTs)): Promise<number> => txn.commit(undefined, commitEffects)
   return { store, network, txn, prewrites, answers, commit }
 }
 
 const names = ({ calls }: FaultyApi): string[] => calls.map(({ name }) => name)
 
-function ackAt(fence: number, key = 'doc/1'): Riders {
+function ackAt(fence: number, key = 'doc/1'): CommitEffects {
   return { acks: [{ observer: 'words', key: utf8(key), fence }] }
 }
 
@@ -78,14 +78,14 @@ function refusal({ reason = 'acknowledged', retryable = false, last = [0, 0] }: 
 }
 
 describe('one request', () => {
-  test('all mutations in one, whatever their size, with the riders', async () => {
+  test('all mutations in one, whatever their size, with the commit effects', async () => {
     const { network, txn, prewrites, commit } = await begun([{ onePcCommitTs: 9 }])
     for (const key of ['a', 'b', 'c']) await txn.put(utf8(key), utf8('mine'))
-    const riders = { ...ackAt(txn.startTs), notify: [{ observer: 'other', keys: [utf8('x')] }] }
-    expect(await commit(riders)).toBe(9)
+    const commitEffects = { ...ackAt(txn.startTs), notify: [{ observer: 'other', keys: [utf8('x')] }] }
+    expect(await commit(commitEffects)).toBe(9)
     expect(names(network)).toEqual([])
     expect(prewrites).toHaveLength(1)
-    expect(prewrites[0]).toMatchObject({ tryOnePc: true, linearizable: true, primary: utf8('a'), riders })
+    expect(prewrites[0]).toMatchObject({ tryOnePc: true, linearizable: true, primary: utf8('a'), commitEffects })
     expect(prewrites[0]?.mutations.map(({ key }) => text(key))).toEqual(['a', 'b', 'c'])
     for (const field of ['useAsyncCommit', 'secondaries', 'maxCommitTs']) expect(prewrites[0]).not.toHaveProperty(field)
   })
@@ -100,7 +100,9 @@ describe('one request', () => {
     const { txn, prewrites, commit } = await begun([{ onePcCommitTs: 9 }], { commitOptions, options })
     expect(await commit()).toBe(9)
     expect(txn.commitTs).toBe(9)
-    expect(prewrites).toMatchObject([{ mutations: [], primary: utf8('doc/1'), tryOnePc: true, riders: { acks: [{}] } }])
+    expect(prewrites).toMatchObject([
+      { mutations: [], primary: utf8('doc/1'), tryOnePc: true, commitEffects: { acks: [{}] } },
+    ])
     expect(await txn.commit()).toBe(9)
     expect(prewrites).toHaveLength(1)
   })
@@ -123,7 +125,7 @@ describe('one request', () => {
     expect(prewrites).toMatchObject([{ primary: utf8('a'), mutations: [{ op: 'lock' }], pessimisticActions: ['do'] }])
   })
 
-  test('without any rider in it: nothing to send', async () => {
+  test('without any commit effect in it: nothing to send', async () => {
     const { txn, prewrites, commit } = await begun([])
     expect(await commit({ acks: [], notify: [{ observer: 'words', keys: [] }] })).toBe(txn.startTs)
     expect(prewrites).toEqual([])
@@ -133,7 +135,7 @@ describe('one request', () => {
     const options = { ...OPTIMISTIC, isFirst: true }
     const { store, network, txn, commit } = await begun([{ minCommitTs: 7 }], { commitOptions, options })
     await txn.put(utf8('a'), utf8('mine'))
-    expect(await commit().catch(String)).toMatch(/riders/)
+    expect(await commit().catch(String)).toMatch(/commit effects/)
     expect(names(network)).not.toContain('commit')
     expect(await read(store, 'a')).toBeUndefined()
     expect(txn.state).toBe('rolled_back')
