@@ -4,7 +4,7 @@ import { asBuffer } from '../bytes/key-text.js'
 import { KvError } from '../errors/kv-error.js'
 import { nameInError } from '../errors/nearest-name.js'
 import { printKey } from '../errors/print-key.js'
-import type { Reaches } from '../percolator/reach.js'
+import type { MayAccess } from '../percolator/access.js'
 
 /** Most prefixes of a token that a refusal names. */
 const PREFIXES_SHOWN = 8
@@ -28,7 +28,7 @@ export class Grant {
   readonly identity: string | undefined
   readonly isScoped: boolean
   /** Passed to the calls of a store; undefined: every key. */
-  readonly reach: Reaches | undefined
+  readonly accessCheck: MayAccess | undefined
   readonly mayWrite: boolean
   readonly #prefixes: readonly Uint8Array[] | undefined
 
@@ -36,7 +36,7 @@ export class Grant {
     this.mayWrite = mayWrite
     this.#prefixes = prefixes
     this.isScoped = prefixes !== undefined
-    this.reach = prefixes && ((key) => this.reaches(key))
+    this.accessCheck = prefixes && ((key) => this.mayAccess(key))
     this.identity = identity
   }
 
@@ -48,7 +48,7 @@ export class Grant {
   covers({ mayWrite, prefixes }: Grant): boolean {
     if (mayWrite && !this.mayWrite) return false
     if (prefixes === undefined) return !this.isScoped
-    return prefixes.every((prefix) => this.reachesRange({ start: prefix, end: afterPrefix(prefix) }))
+    return prefixes.every((prefix) => this.mayAccessRange({ start: prefix, end: afterPrefix(prefix) }))
   }
 
   requireWrite(): void {
@@ -58,22 +58,22 @@ export class Grant {
   /** For calls that act on keys which the request does not name. */
   requireEveryKey(): void {
     if (this.isScoped)
-      throw forbidden(`this needs a token that is not bound to key prefixes: this one reaches ${this.#reach()}`)
+      throw forbidden(`this needs a token that is not bound to key prefixes: this one reaches ${this.#accessText()}`)
   }
 
   requireKey(key: Uint8Array, field: string): void {
-    if (this.#prefixes === undefined || this.reaches(key)) return
-    throw forbidden(`${field} is outside of what this token reaches: ${this.#reach()}`, field)
+    if (this.#prefixes === undefined || this.mayAccess(key)) return
+    throw forbidden(`${field} is outside of what this token reaches: ${this.#accessText()}`, field)
   }
 
   /** Refuses a range that the grant covers only in part: a narrowed answer would be taken for the whole range. */
   requireRange({ start, end }: KeyRange, field: string): void {
-    if (this.reachesRange({ start, end })) return
-    throw forbidden(`the range is not within what this token reaches: ${this.#reach()}`, field)
+    if (this.mayAccessRange({ start, end })) return
+    throw forbidden(`the range is not within what this token reaches: ${this.#accessText()}`, field)
   }
 
   /** Whether the grant covers the whole range. */
-  reachesRange({ start, end }: KeyRange): boolean {
+  mayAccessRange({ start, end }: KeyRange): boolean {
     if (this.#prefixes === undefined) return true
     return this.#prefixes.some((prefix) => {
       const after = afterPrefix(prefix)
@@ -85,12 +85,12 @@ export class Grant {
     })
   }
 
-  reaches(key: Uint8Array): boolean {
+  mayAccess(key: Uint8Array): boolean {
     return this.#prefixes?.some((prefix) => asBuffer(key).subarray(0, prefix.length).equals(prefix)) ?? true
   }
 
   /** Describes the caller's own token, and no other. */
-  #reach(): string {
+  #accessText(): string {
     const prefixes = this.#prefixes ?? []
     const shown = prefixes.slice(0, PREFIXES_SHOWN).map((prefix) => nameInError(printKey(prefix)))
     const more = prefixes.length - shown.length

@@ -164,9 +164,9 @@ export class Consumers implements ConsumersApi {
     return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** @param reaches whether the caller may see the range. Default: all. */
-  async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ConsumerState>> {
-    const { items, next } = await this.#consumers.page(request, ({ range }) => reaches?.(keyRangeOf(range)) !== false)
+  /** @param mayAccess whether the caller may see the range. Default: all. */
+  async page(request: PageRequest, mayAccess?: (range: KeyRange) => boolean): Promise<Page<ConsumerState>> {
+    const { items, next } = await this.#consumers.page(request, ({ range }) => mayAccess?.(keyRangeOf(range)) !== false)
     return { items: items.map((consumer) => this.#stateOf(consumer)), next }
   }
 

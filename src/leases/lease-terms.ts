@@ -45,8 +45,8 @@ export interface LeaseTerms extends Pick<LeaseHolders, 'fencesAt'> {
   /** The grant in force. */
   held(name: string): Awaitable<LeaseState | undefined>
 
-  /** Grants in force. @param reaches whether the caller may see the name. Default: all. */
-  page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>>
+  /** Grants in force. @param mayAccess whether the caller may see the name. Default: all. */
+  page(request: PageRequest, mayAccess?: (name: string) => boolean): Promise<Page<LeaseState>>
 
   /**
    * Returns the lease once no write of it is in progress.

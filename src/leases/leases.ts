@@ -179,9 +179,9 @@ export class Leases implements LeasesApi {
     return (await this.page({ prefix, limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** Leases that are held. Runs in slices. @param reaches whether the caller may see the name. Default: all. */
-  page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>> {
-    return this.#terms.page(request, reaches)
+  /** Leases that are held. Runs in slices. @param mayAccess whether the caller may see the name. Default: all. */
+  page(request: PageRequest, mayAccess?: (name: string) => boolean): Promise<Page<LeaseState>> {
+    return this.#terms.page(request, mayAccess)
   }
 
   async remove(name: string, holder: string, fence?: Timestamp): Promise<{ readonly deleting: boolean }> {

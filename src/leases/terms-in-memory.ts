@@ -113,8 +113,8 @@ export class TermsInMemory implements LeaseTerms {
     return slot && this.#heldOf(slot)
   }
 
-  async page(request: PageRequest, reaches?: (name: string) => boolean): Promise<Page<LeaseState>> {
-    const isShown = (slot: Slot): boolean => this.#isHeld(slot) && reaches?.(slot.name) !== false
+  async page(request: PageRequest, mayAccess?: (name: string) => boolean): Promise<Page<LeaseState>> {
+    const isShown = (slot: Slot): boolean => this.#isHeld(slot) && mayAccess?.(slot.name) !== false
     const { items, next } = await this.#slots.page(request, isShown)
     return { items: items.flatMap((slot) => this.#heldOf(slot) ?? []), next }
   }

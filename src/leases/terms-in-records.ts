@@ -69,7 +69,7 @@ export class TermsInRecords implements LeaseTerms {
 
   async page(
     { prefix = '', after, limit }: PageRequest,
-    reaches?: (name: string) => boolean,
+    mayAccess?: (name: string) => boolean,
   ): Promise<Page<LeaseState>> {
     const items: LeaseState[] = []
     if (!LEASE_NAMES.test(prefix)) return { items, next: undefined }
@@ -79,7 +79,7 @@ export class TermsInRecords implements LeaseTerms {
       for (const [stored, bytes] of records) {
         const name = stored.slice(LEASES.length)
         const { held } = seenAt(name, bytes, nowTs)
-        if (held === undefined || reaches?.(name) === false) continue
+        if (held === undefined || mayAccess?.(name) === false) continue
         if (items.length === limit) return { items, next: items.at(-1)?.name }
         items.push(held)
       }

@@ -265,10 +265,10 @@ export class Observers implements ObserversApi {
     return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** Runs in slices; counts only the observers of the page. @param reaches whether the caller may see the range. Default: all. */
-  async page(request: PageRequest, reaches?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
+  /** Runs in slices; counts only the observers of the page. @param mayAccess whether the caller may see the range. Default: all. */
+  async page(request: PageRequest, mayAccess?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
     await this.#dirty.refresh()
-    const isShown = ({ stored }: ActiveObserver): boolean => reaches?.(keyRangeOf(stored.range)) !== false
+    const isShown = ({ stored }: ActiveObserver): boolean => mayAccess?.(keyRangeOf(stored.range)) !== false
     const { items, next } = await this.#byName.page(request, isShown)
     const states: ObserverState[] = []
     const slicer = new TimeSlicer(1) // Each state lists up to 256 workers.

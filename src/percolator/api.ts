@@ -4,9 +4,9 @@ import type { Awaitable } from '../event-loop/after.js'
 import type { LazySignal } from '../event-loop/lazy-signal.js'
 import type { Stages } from '../event-loop/stages.js'
 import type { Timestamp } from '../timestamp.js'
+import type { MayAccess } from './access.js'
 import type { CommitEffects, LeaseGuard } from './commit-effects.js'
 import type { Lock } from './lock.js'
-import type { Reaches } from './reach.js'
 import type { WriteType } from './write.js'
 
 /**
@@ -105,7 +105,7 @@ export interface LockingRequest {
    * In process only: true for the keys that the caller's token covers; absent when it covers all. `keys` must be among them. If a
    * transaction has other keys, the caller may end it only as its primary says; otherwise the call throws `forbidden`.
    */
-  readonly reaches?: Reaches | undefined
+  readonly mayAccess?: MayAccess | undefined
   readonly stages?: Stages | undefined
 }
 

@@ -1,4 +1,5 @@
 import { describe, expect } from 'vitest'
+import { accessCases } from './suite/access.js'
 import { answerCases } from './suite/answers.js'
 import { changeHistoryCases } from './suite/change-histories.js'
 import { changeCases } from './suite/changes.js'
@@ -13,7 +14,6 @@ import { inspectionCases } from './suite/inspection.js'
 import { lockCases } from './suite/locks.js'
 import { markedCellCases } from './suite/marked-cells.js'
 import { pessimisticCases } from './suite/pessimistic.js'
-import { reachCases } from './suite/reach.js'
 import { readCases } from './suite/reads.js'
 import { recordCases } from './suite/records.js'
 import { restartCases } from './suite/restarts.js'
@@ -42,7 +42,7 @@ const CASES: Readonly<Record<string, (contract: Contract) => void>> = {
   'consumers of changes': (contract) => consumerCases(contract.all('changes')),
   'expired versions, for feeds and observers': (contract) => expiredVersionCases(contract.all('changes')),
   exclusive: exclusiveCases,
-  'callers that reach some keys': reachCases,
+  'callers that reach some keys': accessCases,
   answers: answerCases,
   restore: restoreCases,
   restarts: restartCases,

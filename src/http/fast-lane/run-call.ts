@@ -8,7 +8,7 @@ import type { OneShot, OneShotAnswer } from '../../txn/one-shot.js'
 import type { Work } from '../admission/admission.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
-import { requireObserved, requireReached } from '../wire/commit-effects.js'
+import { requireAccess, requireObserved } from '../wire/commit-effects.js'
 import type { Report } from '../wire/error-handler.js'
 import { KEY_ROUTE, LEASE_ROUTE } from '../wire/key-url.js'
 import { shownLease } from '../wire/shown-lease.js'
@@ -71,7 +71,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
       }
     }
     if (txn.commitEffects !== undefined) {
-      requireReached(txn.commitEffects, call.grant, database)
+      requireAccess(txn.commitEffects, call.grant, database)
       requireObserved(txn.commitEffects, database)
     }
     if (database.transactSync(txn, done)) return

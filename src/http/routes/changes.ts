@@ -68,7 +68,7 @@ export function changeRoutes(app: FastifyInstance, context: AppContext): void {
     const { range, position } = context.database.changes.consumers.state(name)
     const selection = keyRangeOf(range)
     const requires = (grant: Grant): void => {
-      if (!grant.reachesRange(selection)) throw noSuchConsumer(name)
+      if (!grant.mayAccessRange(selection)) throw noSuchConsumer(name)
     }
     requires(request.grant)
     const path = CONSUMER_CHANGES.replace(':name', name)

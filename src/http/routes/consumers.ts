@@ -18,10 +18,10 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   const { consumers } = database.changes
 
   /** @throws KvError `not_found` */
-  function nameOfReached(request: FastifyRequest): string {
+  function accessibleName(request: FastifyRequest): string {
     const name = nameOf(request, 'consumer')
     const range = consumers.rangeOf(name)
-    if (range === undefined || !request.grant.reachesRange(range)) throw noSuchConsumer(name)
+    if (range === undefined || !request.grant.mayAccessRange(range)) throw noSuchConsumer(name)
     return name
   }
 
@@ -38,24 +38,24 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
 
   const listing = { schema: schemas.list, config: { access: 'read', query: LISTING } } as const
   app.get('/v1/consumers', listing, (request, reply) => {
-    const read = (page: PageRequest) => consumers.page(page, (range) => request.grant.reachesRange(range))
+    const read = (page: PageRequest) => consumers.page(page, (range) => request.grant.mayAccessRange(range))
     return answerPage(request, reply, 'consumers', database.store.cursorSecret, read, shown)
   })
 
   app.get(CONSUMER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>
-    answer(request, reply, shown(consumers.state(nameOfReached(request)))),
+    answer(request, reply, shown(consumers.state(accessibleName(request)))),
   )
 
   const removing = { schema: schemas.remove, config: { access: 'write', bodyMayBeEmpty: true } } as const
   app.delete(CONSUMER, removing, async (request, reply) => {
-    await consumers.remove(nameOfReached(request))
+    await consumers.remove(accessibleName(request))
     return answer(request, reply, {})
   })
 
   const decodeAck = decoderOf(schemas.ack.body, limits)
   const acking = { schema: schemas.ack, config: { access: 'write', work: 'ending' } } as const
   app.post(`${CONSUMER}/ack`, acking, async (request, reply) => {
-    const name = nameOfReached(request)
+    const name = accessibleName(request)
     const { ts } = await decodeAck(request)
     return answer(request, reply, shown(await consumers.ack(name, ts)))
   })
@@ -63,7 +63,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   const decodeReset = decoderOf(schemas.reset.body, limits)
   const resetting = { schema: schemas.reset, config: { access: 'write', bodyMayBeEmpty: true } } as const
   app.post(`${CONSUMER}/reset`, resetting, async (request, reply) => {
-    const name = nameOfReached(request)
+    const name = accessibleName(request)
     const { sinceTs } = await decodeReset(request)
     return answer(request, reply, shown(await consumers.reset(name, sinceTs)))
   })

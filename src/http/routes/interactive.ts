@@ -10,8 +10,8 @@ import {
   commitEffectsOf,
   learnObservers,
   leaseChecksOf,
+  requireAccess,
   requireObserved,
-  requireReached,
 } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
@@ -141,7 +141,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const idempotency = await idempotencyOf(request, { commit: id, riders: commitEffects })
     if (commitEffects !== undefined) {
       await learnObservers(commitEffects, database)
-      requireReached(commitEffects, request.grant, database)
+      requireAccess(commitEffects, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(commitEffects, database)
     }
     const outcome = await transactions.commit(id, idempotency, commitEffects, signal, request.raw.progress?.stages)

@@ -59,8 +59,8 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   const listing = { schema: schemas.list, config: { access: 'read', work: 'reading', query: LISTING } } as const
   app.get('/v1/leases', listing, (request, reply) => {
     const { grant } = request
-    const reaches = grant.isScoped ? (name: string) => grant.reaches(Buffer.from(name)) : undefined
-    const read = (page: PageRequest) => leases.page(page, reaches)
+    const mayAccess = grant.isScoped ? (name: string) => grant.mayAccess(Buffer.from(name)) : undefined
+    const read = (page: PageRequest) => leases.page(page, mayAccess)
     return answerPage(request, reply, 'leases', database.store.cursorSecret, read, shownLease)
   })
 

@@ -28,7 +28,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
     const name = nameOf(request, 'observer')
     await observers.learn([name])
     const observer = store.observed.named(name)
-    if (observer === undefined || !request.grant.reachesRange(observer.range)) throw noSuchObserver(name)
+    if (observer === undefined || !request.grant.mayAccessRange(observer.range)) throw noSuchObserver(name)
     return observer
   }
 
@@ -46,7 +46,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   const listing = { schema: schemas.list, config: { access: 'read', query: LISTING } } as const
   app.get('/v1/observers', listing, (request, reply) => {
-    const read = (page: PageRequest) => observers.page(page, (range) => request.grant.reachesRange(range))
+    const read = (page: PageRequest) => observers.page(page, (range) => request.grant.mayAccessRange(range))
     return answerPage(request, reply, 'observers', store.cursorSecret, read, shown)
   })
 

@@ -15,7 +15,7 @@ import type { Access } from '../admission/access.js'
 import type { Work } from '../admission/admission.js'
 import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
-import { commitEffectsOf, learnObservers, requireReached } from '../wire/commit-effects.js'
+import { commitEffectsOf, learnObservers, requireAccess } from '../wire/commit-effects.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
 import type { Answers } from '../wire/schemas/call-schema.js'
 import * as schemas from '../wire/schemas/percolator.js'
@@ -40,9 +40,9 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     const config = { access, work: workOf(name), query, onlyReads: access === 'read' }
     app.post(`/v1/percolator/${name}`, { schema, config }, async (request, reply) => {
       const body = (await decode(request)) as Body<S>
-      const { reach } = request.grant
+      const { accessCheck } = request.grant
       // Set for every call here, so that no call can lack it.
-      if (reach !== undefined) Object.assign(body, { reaches: reach })
+      if (accessCheck !== undefined) Object.assign(body, { mayAccess: accessCheck })
       const stages = request.raw.progress?.stages
       if (stages !== undefined) Object.assign(body, { stages })
       const handled = async (): Promise<Plain> => {
@@ -70,7 +70,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
     const commitEffects = body.riders && commitEffectsOf(body.riders, grant, limits, 'riders.')
     if (commitEffects === undefined) return store.prewrite(prewriteRequest(body, commitEffects))
     await learnObservers(commitEffects, database)
-    requireReached(commitEffects, grant, database)
+    requireAccess(commitEffects, grant, database)
     return database.prewrite(prewriteRequest(body, commitEffects))
   })
   call('commit', 'write', schemas.commit, (body) => {
@@ -211,18 +211,18 @@ function readSetOf({ keys = [], ranges = [] }: Partial<ReadSet>): ReadSet {
 }
 
 function resolveLockRequest(body: Body<typeof schemas.resolveLock.body>): ResolveLockRequest {
-  const { startTs, commitTs, keys, txns, reaches } = body
+  const { startTs, commitTs, keys, txns, mayAccess } = body
   if (txns !== undefined) {
     if (startTs !== undefined || commitTs !== undefined || keys !== undefined)
       throw invalid('txns', 'txns does not go with start_ts, commit_ts or keys')
     for (const [index, txn] of txns.entries())
       if (txn.commitTs !== 0) requireAfterStart(txn.startTs, txn.commitTs, `txns[${index}].commit_ts`)
-    return { txns, reaches }
+    return { txns, mayAccess }
   }
   if (startTs === undefined) throw invalid('start_ts', 'start_ts is missing')
   if (commitTs === undefined) throw invalid('commit_ts', 'commit_ts is missing')
   if (commitTs !== 0) requireAfterStart(startTs, commitTs, 'commit_ts')
-  return { txns: [{ startTs, commitTs }], keys, reaches }
+  return { txns: [{ startTs, commitTs }], keys, mayAccess }
 }
 
 /** For the trace of a call that succeeded. The last phase of async commit is also a `commit`, which does not say so. */

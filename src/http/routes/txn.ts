@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { untilDeadline } from '../connections/deadline.js'
-import { learnObservers, requireObserved, requireReached } from '../wire/commit-effects.js'
+import { learnObservers, requireAccess, requireObserved } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { fingerprinted, oneShotOf } from '../wire/one-shot.js'
@@ -17,7 +17,7 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
       const idempotency = await idempotencyOf(request, fingerprinted(asked))
       if (asked.commitEffects !== undefined) {
         await learnObservers(asked.commitEffects, database)
-        requireReached(asked.commitEffects, request.grant, database)
+        requireAccess(asked.commitEffects, request.grant, database)
         if (idempotency === undefined) requireObserved(asked.commitEffects, database)
       }
       const outcome = await untilDeadline(request, reply, (signal, handover) =>

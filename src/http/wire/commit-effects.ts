@@ -74,17 +74,17 @@ export function learnObservers(
  * Refuses observers and consumers that the caller's token does not cover, as if they did not exist.
  * @throws KvError `not_found`
  */
-export function requireReached(commitEffects: CommitEffects, grant: Grant, { store, changes }: Observing): void {
+export function requireAccess(commitEffects: CommitEffects, grant: Grant, { store, changes }: Observing): void {
   if (!grant.isScoped) return
   const { acks = [], notify = [], positions = [] } = commitEffects
   const { observed } = store
   for (const { observer: name } of [...acks, ...notify]) {
     const observer = observed.named(name)
-    if (observer !== undefined && !grant.reachesRange(observer.range)) throw noSuchObserver(name)
+    if (observer !== undefined && !grant.mayAccessRange(observer.range)) throw noSuchObserver(name)
   }
   for (const { consumer } of positions) {
     const range = changes.consumers.rangeOf(consumer)
-    if (range !== undefined && !grant.reachesRange(range)) throw noSuchConsumer(consumer)
+    if (range !== undefined && !grant.mayAccessRange(range)) throw noSuchConsumer(consumer)
   }
 }
 

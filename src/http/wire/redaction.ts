@@ -17,7 +17,7 @@ export function isKeyField(name: string): boolean {
  */
 export function redactKeys(data: Plain, grant: Grant, isKey = false): Plain {
   if (typeof data !== 'object' || data === null) return data
-  if (data instanceof Uint8Array) return isKey && !grant.reaches(data) ? NO_KEY : data
+  if (data instanceof Uint8Array) return isKey && !grant.mayAccess(data) ? NO_KEY : data
   if (Array.isArray(data)) return data.map((item: Plain) => redactKeys(item, grant, isKey))
   const shown: Record<string, Plain> = {}
   for (const [name, field] of Object.entries(data) as [string, Plain][])

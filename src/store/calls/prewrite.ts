@@ -57,7 +57,7 @@ export function prewriteChange(
     decide: (found, isRepeat = false) =>
       decide(sources, isRepeat ? { ...request, isFirst: false } : request, commitEffects, found),
     readTs: countsAsRead(request) ? startTs : undefined,
-    reaches: request.reaches,
+    mayAccess: request.mayAccess,
     stages: request.stages,
     markDepth: request.markDepth,
     isExclusive,

@@ -25,7 +25,7 @@ async function resolve(
   rows: RowAccess,
   keys: readonly Uint8Array[],
   { startTs, commitTs }: DecidedTxn,
-  { keys: named, isDecided = false, reaches, stages }: ResolveLockRequest,
+  { keys: named, isDecided = false, mayAccess, stages }: ResolveLockRequest,
 ): Promise<number> {
   await rows.observe(commitTs)
   // A commit of a locked key needs no history, unless the lock may turn out to be late.
@@ -43,7 +43,7 @@ async function resolve(
     }
     return done(resolved, mutations)
   }
-  const resolved = await rows.update({ keys, startTs, depth, decide, reaches, stages })
+  const resolved = await rows.update({ keys, startTs, depth, decide, mayAccess, stages })
   rows.meters.resolvedLocks[commitTs > 0 ? 'committed' : 'rolledBack'] += resolved
   return resolved
 }

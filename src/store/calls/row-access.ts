@@ -1,8 +1,8 @@
 import type { Stages } from '../../event-loop/stages.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
+import type { MayAccess } from '../../percolator/access.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Lock } from '../../percolator/lock.js'
-import type { Reaches } from '../../percolator/reach.js'
 import type { HistoryDepth, Mutation, Outcome, RowView } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -82,7 +82,7 @@ export interface Change<T> {
    * `decidedEffects` has it.
    */
   readonly markDepth?: number | undefined
-  readonly reaches?: Reaches | undefined
+  readonly mayAccess?: MayAccess | undefined
   readonly stages?: Stages | undefined
   readonly isExclusive?: boolean
 }

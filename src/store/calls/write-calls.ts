@@ -60,7 +60,7 @@ export class WriteCalls {
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
-    const { startTs, keys, markDepth, reaches, stages } = request
+    const { startTs, keys, markDepth, mayAccess, stages } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
     await this.#rows.observe(request.commitTs) // Transactions that start later must see this commit.
     let primary: Lock | undefined
@@ -70,7 +70,7 @@ export class WriteCalls {
       return commitAll(rows, request)
     }
     try {
-      const answer = await this.#rows.update({ keys, startTs, depth, decide, markDepth, reaches, stages })
+      const answer = await this.#rows.update({ keys, startTs, depth, decide, markDepth, mayAccess, stages })
       if (primary !== undefined) this.#rows.meters.commits[primary.useAsyncCommit ? 'async' : 'twoPhase']++
       return answer
     } catch (error) {
@@ -78,7 +78,7 @@ export class WriteCalls {
     }
   }
 
-  rollback({ keys, startTs, reaches, stages }: RollbackRequest): Promise<void> {
+  rollback({ keys, startTs, mayAccess, stages }: RollbackRequest): Promise<void> {
     const decide = (rows: readonly RowView[]) => {
       const mutations: Mutation[] = []
       for (const row of rows) {
@@ -88,12 +88,12 @@ export class WriteCalls {
       }
       return done(undefined, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'txn', decide, reaches, stages }).then(() => {
+    return this.#rows.update({ keys, startTs, depth: 'txn', decide, mayAccess, stages }).then(() => {
       this.#rows.meters.rolledBackKeys += keys.length
     })
   }
 
-  pessimisticRollback({ keys, startTs, forUpdateTs, reaches, stages }: PessimisticRollbackRequest): Promise<void> {
+  pessimisticRollback({ keys, startTs, forUpdateTs, mayAccess, stages }: PessimisticRollbackRequest): Promise<void> {
     const decide = (rows: readonly RowView[]) => {
       const mutations: Mutation[] = []
       for (const row of rows) {
@@ -102,27 +102,27 @@ export class WriteCalls {
       }
       return done(undefined, mutations)
     }
-    return this.#rows.update({ keys, startTs, depth: 'none', decide, reaches, stages })
+    return this.#rows.update({ keys, startTs, depth: 'none', decide, mayAccess, stages })
   }
 
-  cleanup({ key, startTs, currentTs, reaches, stages }: CleanupRequest): Promise<void> {
+  cleanup({ key, startTs, currentTs, mayAccess, stages }: CleanupRequest): Promise<void> {
     const decide = ([row]: readonly RowView[]) => cleanup(row as RowView, startTs, this.#notInFuture(currentTs))
     // A calculated commit_ts must not equal the timestamp of the protected Rollback record, hence `readTs`.
-    return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, reaches, stages })
+    return this.#rows.update({ keys: [key], startTs, depth: 'txn', readTs: startTs, decide, mayAccess, stages })
   }
 
   async checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
-    const { primary, lockTs, callerStartTs, currentTs, reaches, stages } = request
+    const { primary, lockTs, callerStartTs, currentTs, mayAccess, stages } = request
     for (const ts of [lockTs, callerStartTs, currentTs]) if (ts !== TIMESTAMP_MAX) await this.#rows.observeRead(ts)
     const decide = ([row]: readonly RowView[]) =>
       checkTxnStatus(row as RowView, { ...request, currentTs: this.#notInFuture(currentTs) }, this.#rows.clock())
-    return this.#rows.update({ keys: [primary], startTs: lockTs, depth: 'txn', decide, reaches, stages })
+    return this.#rows.update({ keys: [primary], startTs: lockTs, depth: 'txn', decide, mayAccess, stages })
   }
 
   checkSecondaryLocks({
     keys,
     startTs,
-    reaches,
+    mayAccess,
     stages,
   }: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
     const decide = (rows: readonly RowView[]) => {
@@ -142,16 +142,16 @@ export class WriteCalls {
       return done({ locks, commitTs: 0 }, mutations)
     }
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs && lock.type !== 'pessimistic' ? 'none' : 'txn')
-    return this.#rows.update({ keys, startTs, depth, readTs: startTs, decide, reaches, stages })
+    return this.#rows.update({ keys, startTs, depth, readTs: startTs, decide, mayAccess, stages })
   }
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
-    const { primary, startTs, reaches, stages } = request
+    const { primary, startTs, mayAccess, stages } = request
     const decide = ([row]: readonly RowView[]) => {
       const adviseLockTtl = request.adviseLockTtl + this.#rows.jumpedSince(startTs)
       return txnHeartBeat(row as RowView, { ...request, adviseLockTtl })
     }
-    return this.#rows.update({ keys: [primary], startTs, depth: 'none', decide, reaches, stages })
+    return this.#rows.update({ keys: [primary], startTs, depth: 'none', decide, mayAccess, stages })
   }
 
   resolveLock(request: ResolveLockRequest): Promise<ResolveLockAnswer> {

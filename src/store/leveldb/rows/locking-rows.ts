@@ -5,9 +5,9 @@ import type { StoreMeters } from '../../../meters/store-meters.js'
 import type { AcquirePessimisticLockAnswer, AcquirePessimisticLockRequest } from '../../../percolator/api.js'
 import { expiresInMs } from '../../../percolator/lock.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { accessGuard } from '../../calls/access-guard.js'
 import { lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
 import type { IsClaimed, LockingRows, OnBusy } from '../../calls/pessimistic-locks.js'
-import { reachGuard } from '../../calls/reach-guard.js'
 import type { LockWaits } from '../../lock-waits.js'
 import { guard } from './guard.js'
 import { readPairs } from './pairs.js'
@@ -65,8 +65,8 @@ export class LevelDbLockingRows implements LockingRows {
     isClaimed: IsClaimed,
     onBusy: OnBusy<T>,
   ): Promise<AcquirePessimisticLockAnswer | T> {
-    const { keys, startTs, reaches } = request
-    const requireReach = reaches && (await reachGuard(this.#rows, keys, startTs, reaches))
+    const { keys, startTs, mayAccess } = request
+    const requireAccess = mayAccess && (await accessGuard(this.#rows, keys, startTs, mayAccess))
     const rows = await timed(
       stagesOf(request.signal),
       'readMs',
@@ -75,7 +75,7 @@ export class LevelDbLockingRows implements LockingRows {
     // One turn of the event loop from here until the locks are published, or the request has its place in the queue.
     const locking = lockKeys(this.#rows, rows, request, isClaimed)
     if (locking.kind === 'busy') return onBusy(locking.key, locking.error)
-    requireReach?.(locking.mutations, rows)
+    requireAccess?.(locking.mutations, rows)
     await this.#rows.apply(locking.mutations)
     this.#rows.waits.acquired(startTs)
     const read = await readPairs(this.#rows.engine, versionsToRead(locking.keys, request))

@@ -21,7 +21,7 @@ import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation, RowView } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
-import { type ReachSource, reachGuard } from '../../calls/reach-guard.js'
+import { type AccessSource, accessGuard } from '../../calls/access-guard.js'
 import type { DepthOf, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
 import { ConsumerMoves, consumerWrite } from '../../consumers.js'
@@ -70,7 +70,7 @@ export interface RowStoreOptions {
  * The rows of one LevelDB, with its tables in memory: latches, locks, version cache, recent writes, max_ts. Every changing call
  * takes three steps: read rows, let a pure action decide, write one atomic batch. See docs/architecture.md.
  */
-export class RowStore implements RowAccess, ReachSource, InMemory {
+export class RowStore implements RowAccess, AccessSource, InMemory {
   readonly shortValueBytesMax = SHORT_VALUE_BYTES_MAX
   readonly meters = new StoreMeters()
   readonly clearedTs = undefined
@@ -224,16 +224,16 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
   }
 
   async #updateLatched<T>(change: RowChange<T>): Promise<T> {
-    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches, stages } = change
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, mayAccess, stages } = change
     const observed = readTs === undefined ? undefined : this.observeRead(readTs)
     if (observed !== undefined) await observed
-    const requireReach = reaches && (await reachGuard(this, keys, startTs, reaches))
+    const requireAccess = mayAccess && (await accessGuard(this, keys, startTs, mayAccess))
     if (preparation !== undefined) await timed(stages, 'readMs', preparation.load())
     const rows = await timed(stages, 'readMs', this.readRows(keys, depthTs, depth))
     // One turn of the event loop from here until the locks are published: see `Reads.get`.
     const decision = decide(rows)
     if (!decision.ok) throw decision.error
-    requireReach?.(decision.mutations, rows)
+    requireAccess?.(decision.mutations, rows)
     await timed(stages, 'writeMs', this.apply(decision.mutations, decision))
     this.waits.acquired(startTs)
     if (decision.observed !== undefined) await decision.observed
@@ -246,8 +246,8 @@ export class RowStore implements RowAccess, ReachSource, InMemory {
    * @returns false, having done nothing, when the change would have to wait or is refused.
    */
   updateSync<T>(change: RowChange<T>, done: Done<T>): boolean {
-    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, reaches } = change
-    if (keys.length > KEYS_SYNC_MAX || reaches !== undefined || startTs < this.safePoint) return false
+    const { keys, startTs, depth, depthTs = startTs, readTs, decide, preparation, mayAccess } = change
+    if (keys.length > KEYS_SYNC_MAX || mayAccess !== undefined || startTs < this.safePoint) return false
     if (!this.health.isWritable || this.health.restoring !== undefined) return false
     if (readTs !== undefined && readTs > this.lastTs) return false
     if (readTs !== undefined) this.raiseMaxTs(readTs)

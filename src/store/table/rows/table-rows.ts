@@ -9,7 +9,7 @@ import type { Lock } from '../../../percolator/lock.js'
 import { type HistoryDepth, type Mutation, sameKey } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { type ReachGuard, reachGuard } from '../../calls/reach-guard.js'
+import { type AccessGuard, accessGuard } from '../../calls/access-guard.js'
 import type { Change, Decided, Decision, RowAccess } from '../../calls/row-access.js'
 import { Latches } from '../../latches.js'
 import { decodeCells, LOCK_COLUMN } from '../layout/layout.js'
@@ -181,9 +181,9 @@ export class TableRows implements RowAccess {
     depth: HistoryDepth,
     isRepeat: boolean,
   ): Promise<Plan<T> | undefined> {
-    const { keys, startTs, depthTs = startTs, reaches } = change
+    const { keys, startTs, depthTs = startTs, mayAccess } = change
     const rows = await this.#complete(keys, held, depth, depthTs)
-    const guard = reaches && (await this.#guardOf(change, rows))
+    const guard = mayAccess && (await this.#guardOf(change, rows))
     // Must follow the reads: whatever a collection has removed from the rows since is below this safe point.
     const refreshed = this.#safePoint.fresh()
     if (refreshed !== undefined) await refreshed
@@ -256,7 +256,7 @@ export class TableRows implements RowAccess {
     { startTs, keys }: Change<T>,
     { mutations, onePc }: Decided<T>,
     held: readonly Held[],
-    guard: ReachGuard | undefined,
+    guard: AccessGuard | undefined,
   ): Map<number, readonly Mutation[]> {
     guard?.(
       mutations,
@@ -348,8 +348,11 @@ export class TableRows implements RowAccess {
     if (!isWhole) throw new KvError('storage_unavailable', 'locks of a refused request may be left', {})
   }
 
-  async #guardOf<T>({ startTs, reaches, keys }: Change<T>, rows: readonly KnownRow[]): Promise<ReachGuard | undefined> {
-    if (reaches === undefined) return undefined
+  async #guardOf<T>(
+    { startTs, mayAccess, keys }: Change<T>,
+    rows: readonly KnownRow[],
+  ): Promise<AccessGuard | undefined> {
+    if (mayAccess === undefined) return undefined
     const known = new Map(rows.map((row) => [keyText(row.key), row]))
     const primaries = new Map<string, Uint8Array>()
     for (const { lock } of rows)
@@ -358,7 +361,7 @@ export class TableRows implements RowAccess {
     for (const row of await this.#table.read([...primaries.values()], 'txn', startTs)) known.set(keyText(row.key), row)
     const lockOf = (key: Uint8Array): Lock | undefined => known.get(keyText(key))?.lock
     const historyOf = (key: Uint8Array) => this.historyOf(key, startTs)
-    return reachGuard({ lockOf, historyOf }, keys, startTs, reaches)
+    return accessGuard({ lockOf, historyOf }, keys, startTs, mayAccess)
   }
 }
 

@@ -102,9 +102,9 @@ export class PollingLocks {
   }
 
   async #try(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
-    const { keys, startTs, reaches, stages } = request
+    const { keys, startTs, mayAccess, stages } = request
     const acquired = await this.#rows.update({
-      ...{ keys, startTs, reaches, stages },
+      ...{ keys, startTs, mayAccess, stages },
       depth: 'data',
       depthTs: lockingDepthTs(request),
       decide: (rows) => {

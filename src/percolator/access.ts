@@ -4,18 +4,18 @@ import type { Timestamp } from '../timestamp.js'
 import type { Lock } from './lock.js'
 import type { Mutation, TxnRecord } from './row.js'
 
-export type Reaches = (key: Uint8Array) => boolean
+export type MayAccess = (key: Uint8Array) => boolean
 
 /**
- * True when keys that the caller does not reach decide the lock's transaction: the primary, or, under async commit, any of its
+ * True when keys that the caller may not access decide the lock's transaction: the primary, or, under async commit, any of its
  * keys.
  * @param primaryLock the lock on the lock's primary, of any transaction. Only that lock lists the other keys of its transaction.
  */
-export function reachesBeyond(lock: Lock, primaryLock: Lock | undefined, reaches: Reaches): boolean {
-  if (!reaches(lock.primary)) return true
+export function isDecidedBeyond(lock: Lock, primaryLock: Lock | undefined, mayAccess: MayAccess): boolean {
+  if (!mayAccess(lock.primary)) return true
   if (!lock.useAsyncCommit) return false
   const isPrewritten = primaryLock?.startTs === lock.startTs && primaryLock.type !== 'pessimistic'
-  return !isPrewritten || primaryLock.secondaries.some((key) => !reaches(key))
+  return !isPrewritten || primaryLock.secondaries.some((key) => !mayAccess(key))
 }
 
 /**
@@ -46,8 +46,8 @@ function endOf(record: TxnRecord): Timestamp | undefined {
   return record.kind === 'record' && record.write.type !== 'rollback' ? record.write.commitTs : 0
 }
 
-/** Does not name the keys out of reach, which the caller must not learn. */
-export function beyondReach(key: Uint8Array, startTs: Timestamp): KvError<'forbidden'> {
+/** Does not name the keys beyond access, which the caller must not learn. */
+export function beyondAccess(key: Uint8Array, startTs: Timestamp): KvError<'forbidden'> {
   const detail = `the transaction at ${startTs} reaches beyond the keys of this token: the lock on ${printKey(key)} may only be ended as its primary says`
   return new KvError('forbidden', detail, {})
 }

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
+import type { MayAccess } from '../../../../src/percolator/access.js'
 import type { PrewriteRequest } from '../../../../src/percolator/api.js'
-import type { Reaches } from '../../../../src/percolator/reach.js'
 import type { Store } from '../../../../src/store/store.js'
 import { codeOf, put, TappedEngine, testStores, text, utf8, WriteGate } from '../../support.js'
 
 const stores = testStores()
-const reaches: Reaches = (key) => text(key).startsWith('app/')
+const mayAccess: MayAccess = (key) => text(key).startsWith('app/')
 
 describe('while a batch is being written', () => {
   async function gated(): Promise<{ store: Store; gate: WriteGate; tapped: TappedEngine }> {
@@ -29,7 +29,7 @@ describe('while a batch is being written', () => {
     gate.shut()
     const committing = store.commit({ keys: [utf8('secret/p')], startTs, commitTs })
     await tapped.quiet()
-    const follow = () => store.resolveLock({ txns: [{ startTs, commitTs }], keys: [utf8('app/s')], reaches })
+    const follow = () => store.resolveLock({ txns: [{ startTs, commitTs }], keys: [utf8('app/s')], mayAccess })
     expect(await codeOf(follow())).toBe('forbidden')
     gate.open()
     await committing
@@ -41,7 +41,7 @@ describe('while a batch is being written', () => {
     const startTs = await lock(store, ['app/p', 'app/s'], { useAsyncCommit: true, secondaries: [utf8('app/s')] })
     const commitTs = (await store.tso(1)) + 1
     gate.shut()
-    const commits = ['app/p', 'app/s'].map((name) => store.commit({ keys: [utf8(name)], startTs, commitTs, reaches }))
+    const commits = ['app/p', 'app/s'].map((name) => store.commit({ keys: [utf8(name)], startTs, commitTs, mayAccess }))
     await tapped.quiet()
     gate.open()
     expect(await Promise.all(commits)).toEqual([{ commitTs }, { commitTs }])

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { beyondAccess, endsAsDecided, isDecidedBeyond } from '../../src/percolator/access.js'
 import type { Lock } from '../../src/percolator/lock.js'
-import { beyondReach, endsAsDecided, reachesBeyond } from '../../src/percolator/reach.js'
 import { type Mutation, txnRecord } from '../../src/percolator/row.js'
 import type { WriteRecord } from '../../src/percolator/write.js'
 import {
@@ -15,8 +15,8 @@ import {
   rollbackAt,
 } from './builders.js'
 
-/** The caller reaches keys that begin with `a`. */
-const reaches = (key: Uint8Array): boolean => key[0] === 0x61
+/** The caller may access keys that begin with `a`. */
+const mayAccess = (key: Uint8Array): boolean => key[0] === 0x61
 const within = bytes('ap')
 const outside = bytes('xp')
 
@@ -69,7 +69,7 @@ describe('whose end it is', () => {
     },
   ]
   for (const { name, lock, primaryLock, isBeyond } of cases)
-    test(name, () => expect(reachesBeyond(lock, primaryLock, reaches)).toBe(isBeyond))
+    test(name, () => expect(isDecidedBeyond(lock, primaryLock, mayAccess)).toBe(isBeyond))
 })
 
 describe('what is done to a lock, and what the primary says', () => {
@@ -123,7 +123,7 @@ describe('what is done to a lock, and what the primary says', () => {
 })
 
 test('a refusal does not name the keys beyond', () => {
-  const { code, message } = beyondReach(bytes('as'), 10)
+  const { code, message } = beyondAccess(bytes('as'), 10)
   expect(code).toBe('forbidden')
   expect(message).toContain('"as"')
   expect(message).not.toContain('xp')

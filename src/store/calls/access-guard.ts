@@ -1,15 +1,15 @@
 import { groupBy } from '../../bytes/group-by.js'
 import { keyText } from '../../bytes/key-text.js'
+import { beyondAccess, endsAsDecided, isDecidedBeyond, type MayAccess } from '../../percolator/access.js'
 import type { Lock } from '../../percolator/lock.js'
-import { beyondReach, endsAsDecided, type Reaches, reachesBeyond } from '../../percolator/reach.js'
 import { type Mutation, type RowView, type TxnRecord, txnRecord } from '../../percolator/row.js'
 import type { WriteRecord } from '../../percolator/write.js'
 import type { Timestamp } from '../../timestamp.js'
 
 /** @throws KvError `forbidden` when the mutations would end a transaction in a way that the caller may not choose. */
-export type ReachGuard = (mutations: readonly Mutation[], found: readonly RowView[]) => void
+export type AccessGuard = (mutations: readonly Mutation[], found: readonly RowView[]) => void
 
-export interface ReachSource {
+export interface AccessSource {
   lockOf(key: Uint8Array): Lock | undefined
   historyOf(key: Uint8Array, startTs: Timestamp): Promise<readonly WriteRecord[]>
 }
@@ -22,12 +22,12 @@ const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
  * No other request may change `keys` until the guard has run. Primaries may change: an ended transaction stays ended, and the
  * list of keys in a prewritten primary stays the same.
  */
-export async function reachGuard(
-  source: ReachSource,
+export async function accessGuard(
+  source: AccessSource,
   keys: readonly Uint8Array[],
   startTs: Timestamp,
-  reaches: Reaches,
-): Promise<ReachGuard> {
+  mayAccess: MayAccess,
+): Promise<AccessGuard> {
   const within = new Set<string>()
   const primaries = new Map<string, Uint8Array>()
   /** By kind of commit and primary. Saves a walk over the primary's list of keys per lock. */
@@ -37,7 +37,7 @@ export async function reachGuard(
     if (lock?.startTs !== startTs) continue
     const primary = keyText(lock.primary)
     const txn = `${lock.useAsyncCommit} ${primary}`
-    const isBeyond = known.get(txn) ?? reachesBeyond(lock, source.lockOf(lock.primary), reaches)
+    const isBeyond = known.get(txn) ?? isDecidedBeyond(lock, source.lockOf(lock.primary), mayAccess)
     known.set(txn, isBeyond)
     if (isBeyond) primaries.set(primary, lock.primary)
     else within.add(keyText(key))
@@ -54,7 +54,7 @@ export async function reachGuard(
       const text = keyText(key)
       if (lock?.startTs !== startTs || within.has(text)) continue
       const record = records.get(keyText(lock.primary)) ?? UNDECIDED
-      if (!endsAsDecided(lock, mutationsOf.get(text) ?? [], record)) throw beyondReach(key, startTs)
+      if (!endsAsDecided(lock, mutationsOf.get(text) ?? [], record)) throw beyondAccess(key, startTs)
     }
   }
 }

@@ -2,17 +2,17 @@ import fc from 'fast-check'
 import { expect } from 'vitest'
 import { LockResolver } from '../../../src/coordinator/lock-resolver.js'
 import { KvError } from '../../../src/errors/kv-error.js'
+import type { MayAccess } from '../../../src/percolator/access.js'
 import type { PrewriteRequest } from '../../../src/percolator/api.js'
-import type { Reaches } from '../../../src/percolator/reach.js'
 import type { Store } from '../../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../src/timestamp.js'
 import { put, text, utf8 } from '../support.js'
 import { lockedKeys } from './contents.js'
 import type { Contract } from './contract.js'
 
-const reaches: Reaches = (key) => text(key).startsWith('app/')
+const mayAccess: MayAccess = (key) => text(key).startsWith('app/')
 
-/** Keys of everybody's transaction; the caller reaches those of `app/`. */
+/** Keys of everybody's transaction; the caller may access those of `app/`. */
 const NAMES = ['app/a', 'app/b', 'secret/c', 'secret/d'] as const
 
 interface Shape {
@@ -111,15 +111,16 @@ class Transaction {
     const ask = { callerStartTs: isForced ? later : 0, currentTs, forceSyncCommit: isForced }
     const lockRequest = { primary: key, startTs, forUpdateTs: later, lockTtl: 99_000, waitTimeout: -1 }
     const tries: Record<Call['name'], () => Promise<unknown>> = {
-      commit: () => store.commit({ keys, startTs, commitTs, reaches }),
-      rollback: () => store.rollback({ keys, startTs, reaches }),
-      cleanup: () => store.cleanup({ key, startTs, currentTs: isForced ? 0 : later, reaches }),
-      status: () => store.checkTxnStatus({ primary: key, lockTs: startTs, ...ask, reaches }),
-      secondaries: () => store.checkSecondaryLocks({ keys, startTs, reaches }),
-      beat: () => store.txnHeartBeat({ primary: key, startTs, adviseLockTtl: 99_000, minCommitTs: later, reaches }),
-      release: () => store.pessimisticRollback({ keys, startTs, forUpdateTs: later, reaches }),
-      resolve: () => store.resolveLock({ txns: [{ startTs, commitTs: at === 'never' ? 0 : commitTs }], keys, reaches }),
-      relock: () => store.acquirePessimisticLock({ ...lockRequest, keys, reaches }),
+      commit: () => store.commit({ keys, startTs, commitTs, mayAccess }),
+      rollback: () => store.rollback({ keys, startTs, mayAccess }),
+      cleanup: () => store.cleanup({ key, startTs, currentTs: isForced ? 0 : later, mayAccess }),
+      status: () => store.checkTxnStatus({ primary: key, lockTs: startTs, ...ask, mayAccess }),
+      secondaries: () => store.checkSecondaryLocks({ keys, startTs, mayAccess }),
+      beat: () => store.txnHeartBeat({ primary: key, startTs, adviseLockTtl: 99_000, minCommitTs: later, mayAccess }),
+      release: () => store.pessimisticRollback({ keys, startTs, forUpdateTs: later, mayAccess }),
+      resolve: () =>
+        store.resolveLock({ txns: [{ startTs, commitTs: at === 'never' ? 0 : commitTs }], keys, mayAccess }),
+      relock: () => store.acquirePessimisticLock({ ...lockRequest, keys, mayAccess }),
     }
     try {
       await tries[name]()
@@ -144,7 +145,7 @@ class Transaction {
 }
 
 /** Callers whose tokens reach only some keys. */
-export function reachCases({ open, test, kind }: Contract): void {
+export function accessCases({ open, test, kind }: Contract): void {
   const shapes = shapesOf(kind.traits.asyncCommit)
 
   test('whatever a caller tries who reaches only some keys, a transaction decided elsewhere ends as it would have', {
@@ -157,8 +158,8 @@ export function reachCases({ open, test, kind }: Contract): void {
         run++
         const txn = new Transaction(store, shape, await store.tso(1), run)
         await txn.begin()
-        const hasPrimary = reaches(txn.key(txn.primary))
-        const isWhole = shape.names.every((name) => reaches(txn.key(name)))
+        const hasPrimary = mayAccess(txn.key(txn.primary))
+        const isWhole = shape.names.every((name) => mayAccess(txn.key(name)))
         for (const call of all) {
           const isRefused = await txn.attempt(call)
           // Under async commit the keys are known only while the primary stands.
@@ -185,11 +186,11 @@ export function reachCases({ open, test, kind }: Contract): void {
     const [primary = utf8(''), ...secondaries] = keys
     await store.prewrite({ mutations, primary, startTs, lockTtl: 3000, useAsyncCommit: true, secondaries })
     let asked = 0
-    const counting: Reaches = (key) => {
+    const counting: MayAccess = (key) => {
       asked++
-      return reaches(key)
+      return mayAccess(key)
     }
-    await store.rollback({ keys, startTs, reaches: counting })
+    await store.rollback({ keys, startTs, mayAccess: counting })
     expect(asked).toBeLessThan(4 * keys.length)
     expect(await lockedKeys(store)).toEqual([])
   })
