@@ -37,7 +37,7 @@ export class MinHeap<T extends Ranked> {
   set(item: T, rank: number): void {
     item.rank = rank
     if (item.place === -1) this.#put(item, this.#heap.length)
-    this.#settle(item)
+    this.#sift(item)
   }
 
   delete(item: T): void {
@@ -47,10 +47,10 @@ export class MinHeap<T extends Ranked> {
     const last = this.#heap.pop() as T
     if (last === item) return
     this.#put(last, place)
-    this.#settle(last)
+    this.#sift(last)
   }
 
-  #settle(item: T): void {
+  #sift(item: T): void {
     for (let parent = this.#at((item.place - 1) >> 1); parent !== undefined && item.rank < parent.rank; ) {
       this.#swap(item, parent)
       parent = this.#at((item.place - 1) >> 1)

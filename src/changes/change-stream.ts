@@ -12,13 +12,13 @@ import type { ChangeLog, ChangePage } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Channel, Follower } from './channel.js'
+import { bytesOf, CommittedTxn, feedChangeOf } from './committed-txn.js'
 import type { Feed, FeedUser } from './feed.js'
 import { withOldValues } from './old-values.js'
 import type { PageReads } from './page-reads.js'
 import { ChangeFilter } from './rules/change-filter.js'
 import type { FeedEvent } from './rules/changes-api.js'
 import { textOf } from './selection.js'
-import { bytesOf, feedChangeOf, SettledTxn } from './settled-txn.js'
 import { TxnParts } from './txn-parts.js'
 
 /** A batch of events ends with the transaction that reaches this size. */
@@ -223,12 +223,12 @@ export class ChangeStream implements Follower, FeedUser {
     }
   }
 
-  async *#fromRing(recent: Iterable<SettledTxn>, filter: ChangeFilter): AsyncGenerator<readonly FeedEvent[], void> {
+  async *#fromRing(recent: Iterable<CommittedTxn>, filter: ChangeFilter): AsyncGenerator<readonly FeedEvent[], void> {
     const { keysOnly, oldValues } = this.#order
-    const txns: SettledTxn[] = []
+    const txns: CommittedTxn[] = []
     let upTo = this.#sources.feed.resolved
     let [bytes, count] = [0, 0]
-    let last: SettledTxn | undefined
+    let last: CommittedTxn | undefined
     for (const txn of recent) {
       if ((bytes >= BATCH_BYTES || count >= RECENT_AT_A_TIME) && txn.commitTs !== last?.commitTs) {
         upTo = txn.commitTs - 1
@@ -363,12 +363,12 @@ export class ChangeStream implements Follower, FeedUser {
   }
 }
 
-function within(txn: SettledTxn, filter: ChangeFilter): SettledTxn | undefined {
+function within(txn: CommittedTxn, filter: ChangeFilter): CommittedTxn | undefined {
   const { changes } = txn
   if (changes.every((change) => change.type !== 'delete_range' && filter.has(change))) return txn
   const some = changes.flatMap((change): Change[] => {
     if (change.type === 'delete_range') return filter.clip(change)
     return filter.has(change) ? [change] : []
   })
-  return some.length === 0 ? undefined : new SettledTxn(some)
+  return some.length === 0 ? undefined : new CommittedTxn(some)
 }

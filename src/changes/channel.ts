@@ -2,8 +2,8 @@ import type { KeyRange } from '../bytes/key-range.js'
 import type { Ranked } from '../bytes/min-heap.js'
 import type { Change } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
+import { CommittedTxn } from './committed-txn.js'
 import { ChangeFilter } from './rules/change-filter.js'
-import { SettledTxn } from './settled-txn.js'
 
 /** Longest queue of a channel, in transactions. */
 const QUEUE_MAX = 1024
@@ -20,7 +20,7 @@ export interface Follower extends Ranked {
 }
 
 export interface Taken {
-  readonly txns: readonly SettledTxn[]
+  readonly txns: readonly CommittedTxn[]
   /** Everything at or below it was taken. */
   readonly upTo: Timestamp
 }
@@ -31,7 +31,7 @@ export class Channel {
   readonly #followers = new Set<Follower>()
   /** Followers to wake when the next transaction comes. */
   #waiting = new Set<Follower>()
-  #queue: SettledTxn[] = []
+  #queue: CommittedTxn[] = []
   /** Cursor of the first transaction in the queue. */
   #base = 0
   /** Number of followers that have not taken everything. */
@@ -99,18 +99,18 @@ export class Channel {
   }
 
   /** @param whole the transaction of the last matches. @returns its changes in the filter. */
-  takeMatched(whole: SettledTxn): SettledTxn {
+  takeMatched(whole: CommittedTxn): CommittedTxn {
     const matched = this.#matched
     this.#matching = undefined
     this.#matched = []
-    if (matched.length !== whole.changes.length) return new SettledTxn(matched)
-    return matched.every((change, i) => change === whole.changes[i]) ? whole : new SettledTxn(matched)
+    if (matched.length !== whole.changes.length) return new CommittedTxn(matched)
+    return matched.every((change, i) => change === whole.changes[i]) ? whole : new CommittedTxn(matched)
   }
 
   // ---- The queue
 
   /** @param number of the transaction in the ring. */
-  push(txn: SettledTxn, number: number): void {
+  push(txn: CommittedTxn, number: number): void {
     if (this.#queue.length === 0) this.#firstNumber = number
     this.#queue.push(txn)
     this.#lagging = this.#followers.size
@@ -127,10 +127,10 @@ export class Channel {
   take(follower: Follower, bytesMax: number, resolved: Timestamp): Taken | undefined {
     let at = follower.cursor - this.#base
     if (at === this.#queue.length) return undefined
-    const txns: SettledTxn[] = []
+    const txns: CommittedTxn[] = []
     let bytes = 0
     for (; at < this.#queue.length; at++) {
-      const txn = this.#queue[at] as SettledTxn
+      const txn = this.#queue[at] as CommittedTxn
       if (bytes >= bytesMax && txn.commitTs !== txns.at(-1)?.commitTs) break
       bytes += txn.bytes
       txns.push(txn)

@@ -212,7 +212,7 @@ export class Consumers implements ConsumersApi {
 
   /** Reads all positions again after a failed write: an unfinished transaction may have moved any of them. */
   async #reload(): Promise<void> {
-    await this.#consumers.settle()
+    await this.#consumers.readInDoubt()
     const names = [...this.#consumers.values()].map(({ name }) => name)
     await Promise.all(names.map((name) => this.#consumers.change(name, (present) => present)))
   }

@@ -9,10 +9,10 @@ import type { ChangeListener, ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { Channel, type Follower } from './channel.js'
+import { bytesOf, CommittedTxn } from './committed-txn.js'
 import { PendingChanges } from './pending-changes.js'
 import { Ring } from './ring.js'
 import type { FeedEvent } from './rules/changes-api.js'
-import { bytesOf, SettledTxn } from './settled-txn.js'
 import { Wakes } from './wakes.js'
 
 /** Interval at which resolved_ts is taken while the feed has users. */
@@ -124,7 +124,7 @@ export class Feed {
 
   #listener(): ChangeListener {
     return {
-      settled: (changes) => {
+      onCommitted: (changes) => {
         for (const change of changes) {
           // A client that commits its primary before its other prewrites can commit below what streams have passed.
           if (change.commitTs <= Math.max(this.#uncovered, this.#resolved)) continue
@@ -400,9 +400,9 @@ export class Feed {
   async #handOn(changes: readonly Change[]): Promise<void> {
     this.#isMatching = true
     const slicer = new TimeSlicer()
-    const matched: { readonly txn: SettledTxn; readonly channels: Map<Channel, SettledTxn> }[] = []
+    const matched: { readonly txn: CommittedTxn; readonly channels: Map<Channel, CommittedTxn> }[] = []
     for (const of of txnsOf(changes)) {
-      const txn = new SettledTxn(of)
+      const txn = new CommittedTxn(of)
       const touched: Channel[] = []
       for (const change of of) {
         const pause = slicer.next()
@@ -426,7 +426,7 @@ export class Feed {
     }
   }
 
-  #push(channel: Channel, txn: SettledTxn, number: number): void {
+  #push(channel: Channel, txn: CommittedTxn, number: number): void {
     if (channel.size === 0) return
     if (channel.isFull) this.#drop(channel)
     if (channel.isEmpty) {
@@ -482,7 +482,7 @@ export class Feed {
   }
 
   /** The settled transactions above `since`; undefined when some of them are only in the log. */
-  recent(since: Timestamp): Generator<SettledTxn> | undefined {
+  recent(since: Timestamp): Generator<CommittedTxn> | undefined {
     return since >= this.#ring.floor ? this.#ring.after(since) : undefined
   }
 

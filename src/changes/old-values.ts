@@ -2,8 +2,8 @@ import { keyText } from '../bytes/key-text.js'
 import type { Change, ExpiryChange, KeyChange } from '../percolator/change.js'
 import type { ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
+import { bytesOf, feedChangeOf } from './committed-txn.js'
 import type { FeedChange } from './rules/changes-api.js'
-import { bytesOf, feedChangeOf } from './settled-txn.js'
 
 /** Values may be long, so the first read takes few changes. */
 const FIRST_CHANGES = 16

@@ -1,7 +1,7 @@
 import { MinHeap, type Ranked } from '../bytes/min-heap.js'
 import { type Change, compareChanges } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
-import { memoryOf } from './settled-txn.js'
+import { memoryOf } from './committed-txn.js'
 
 interface Item extends Ranked {
   readonly change: Change

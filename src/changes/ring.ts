@@ -1,11 +1,11 @@
 import type { Timestamp } from '../timestamp.js'
-import type { SettledTxn } from './settled-txn.js'
+import type { CommittedTxn } from './committed-txn.js'
 
 /** Transactions that keep their events: almost no live stream still has to take older ones. */
 const EVENTS_KEPT = 1024
 
 export class Ring {
-  #items: SettledTxn[] = []
+  #items: CommittedTxn[] = []
   #head = 0
   #bytes = 0
   /** Number of transactions pushed so far; they are numbered from 1. */
@@ -25,7 +25,7 @@ export class Ring {
   }
 
   /** @returns the number of the transaction. */
-  push(txn: SettledTxn): number {
+  push(txn: CommittedTxn): number {
     this.#items.push(txn)
     this.#items[this.#items.length - 1 - EVENTS_KEPT]?.forgetEvents()
     this.#bytes += txn.memory
@@ -42,7 +42,7 @@ export class Ring {
   /** Drops the oldest transactions until the rest takes at most `bytesMax` of memory. */
   shrink(bytesMax: number): void {
     while (this.#bytes > bytesMax && this.#head < this.#items.length) {
-      const { commitTs, memory } = this.#items[this.#head] as SettledTxn
+      const { commitTs, memory } = this.#items[this.#head] as CommittedTxn
       this.#head++
       this.#bytes -= memory
       this.#floor = Math.max(this.#floor, commitTs)
@@ -53,13 +53,13 @@ export class Ring {
   }
 
   /** The transactions above `since`, in order. Requires `floor <= since`. The ring must not change meanwhile. */
-  *after(since: Timestamp): Generator<SettledTxn> {
+  *after(since: Timestamp): Generator<CommittedTxn> {
     let [low, high] = [this.#head, this.#items.length]
     while (low < high) {
       const middle = (low + high) >>> 1
-      if ((this.#items[middle] as SettledTxn).commitTs > since) high = middle
+      if ((this.#items[middle] as CommittedTxn).commitTs > since) high = middle
       else low = middle + 1
     }
-    for (; low < this.#items.length; low++) yield this.#items[low] as SettledTxn
+    for (; low < this.#items.length; low++) yield this.#items[low] as CommittedTxn
   }
 }

@@ -1,6 +1,6 @@
 import type { Timestamp } from '../timestamp.js'
+import type { TxnEvent } from './committed-txn.js'
 import type { FeedChange } from './rules/changes-api.js'
-import type { TxnEvent } from './settled-txn.js'
 
 /** Joins ordered changes into transactions. A transaction longer than `partBytesMax` is split into parts. */
 export class TxnParts {

@@ -207,7 +207,7 @@ export class Watches {
 
   // ---- Changes
 
-  settled(changes: readonly LoggedChange[]): void {
+  onCommitted(changes: readonly LoggedChange[]): void {
     for (const change of changes) {
       if (change.type === 'delete_range') this.#removed(change)
       else {

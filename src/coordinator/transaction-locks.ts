@@ -204,7 +204,7 @@ export class TransactionLocks {
     for (const some of inParts(held, PARALLEL_MAX)) await Promise.all(some.map((lock) => this.#again(lock, false)))
   }
 
-  async settled(): Promise<void> {
+  async idle(): Promise<void> {
     await this.#last
   }
 

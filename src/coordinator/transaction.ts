@@ -345,7 +345,7 @@ export class Transaction {
       return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
     this.requireOpen()
     this.#state = { name: 'committing' }
-    if (this.#locks !== undefined) await this.#locks.settled()
+    if (this.#locks !== undefined) await this.#locks.idle()
     let mutations: PrewriteMutation[]
     try {
       mutations = this.#mutations(commitEffects?.leases)

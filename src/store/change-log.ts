@@ -75,7 +75,7 @@ export interface ChangeLog {
 
 /** Calls must not throw. */
 export interface ChangeListener {
-  settled(changes: readonly LoggedChange[]): void
+  onCommitted(changes: readonly LoggedChange[]): void
   /** The database was opened again after a failed write. Changes may have landed without a call of `settled`. */
   reloaded(): void
 }

@@ -96,7 +96,7 @@ export class RecordTable<T> {
   }
 
   /** Reads the records whose writes have failed. @throws KvError `storage_unavailable` */
-  async settle(): Promise<void> {
+  async readInDoubt(): Promise<void> {
     for (const name of [...this.#inDoubt.keys()])
       await this.#system.hold([this.#recordOf(name)], async () => {
         if (this.#inDoubt.has(name)) await this.#read(name)

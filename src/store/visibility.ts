@@ -31,7 +31,7 @@ export class Visibility {
   }
 
   /** Await before the answer: every timestamp handed out from then on is above the expiries that this read has found. */
-  settled(): undefined | Promise<void> {
+  observeExpired(): undefined | Promise<void> {
     return this.#expired === 0 ? undefined : this.#source.observe(this.#expired)
   }
 }

@@ -205,8 +205,8 @@ test('an expiry and a delete_range of one timestamp are two transactions', async
   await write(store, 5, 6, [{ ...put('a'), expireTs: removal }, put('b')])
   let at: Timestamp = 0
   store.log.listen({
-    settled: (settled) => {
-      for (const change of settled) if (change.type === 'delete_range') at = change.commitTs
+    onCommitted: (changes) => {
+      for (const change of changes) if (change.type === 'delete_range') at = change.commitTs
     },
     reloaded: () => {},
   })

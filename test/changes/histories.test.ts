@@ -122,7 +122,7 @@ class Ledger {
     this.#store = store
     this.#clock = clock
     store.log.listen({
-      settled: (changes) => {
+      onCommitted: (changes) => {
         for (const change of changes)
           if (change.type === 'delete_range')
             this.#removals.push({ ...change, key: Buffer.from(change.key), end: Buffer.from(change.end) })

@@ -18,7 +18,7 @@ export type Event =
   | { readonly on: 'release'; readonly pick: number; readonly delayMs: number }
   | { readonly on: 'extend' | 'fail'; readonly pick: number }
   /** The outcome of the oldest failed run is decided, told and answered, or cannot be written. */
-  | { readonly on: 'decide' | 'settle' | 'not written' }
+  | { readonly on: 'decide' | 'written' | 'not written' }
   | { readonly on: 'time'; readonly ms: number }
   | { readonly on: 'ask for page' | 'read page' | 'page' | 'page fails' }
   | { readonly on: 'restart'; readonly pick: number }
@@ -38,7 +38,7 @@ export const histories: fc.Arbitrary<Event[]> = fc.array(
     weighted(6, fc.record({ on: fc.constantFrom('tell', 'tell', 'fence'), pick })),
     weighted(2, fc.record({ on: fc.constant('release'), pick, delayMs: fc.constantFrom(0, 0, 30) })),
     weighted(5, fc.record({ on: fc.constantFrom('fail', 'fail', 'fail', 'extend'), pick })),
-    weighted(9, plain('decide', 'decide', 'decide', 'settle', 'settle', 'settle', 'not written')),
+    weighted(9, plain('decide', 'decide', 'decide', 'written', 'written', 'written', 'not written')),
     weighted(3, fc.record({ on: fc.constant('time'), ms: fc.constantFrom(1, 40, 120) })),
     weighted(9, plain('ask for page', 'read page', 'page', 'page', 'page fails')),
     weighted(1, fc.record({ on: fc.constant('restart'), pick })),
@@ -130,14 +130,14 @@ export class DispatchedCells {
       case 'fail':
         return this.#withClaim(event.pick, (claim) => {
           this.#claims.delete(claim.cell.text)
-          this.#dispatcher.settle(claim)
+          this.#dispatcher.withhold(claim)
           this.#failed.push({ claim })
         })
       case 'decide':
         return this.#decide()
-      case 'settle':
+      case 'written':
       case 'not written':
-        return this.#settle(event.on === 'settle')
+        return this.#writeFailure(event.on === 'written')
       case 'time':
         return this.#pass(event.ms)
       case 'ask for page':
@@ -281,7 +281,7 @@ export class DispatchedCells {
     if (isParked) this.#entries.delete(cell.text)
   }
 
-  #settle(isWritten: boolean): void {
+  #writeFailure(isWritten: boolean): void {
     const at = this.#failed.findIndex(({ outcome }) => (outcome !== undefined) === isWritten)
     const failed = this.#failed[at]
     if (failed === undefined) return
@@ -292,8 +292,8 @@ export class DispatchedCells {
       return
     }
     this.#failed.splice(at, 1)
-    if (isWritten) this.#dispatcher.settled(claim, outcome ?? undefined, this.#nowMs)
-    else this.#dispatcher.unsettled(claim, this.#nowMs + 50)
+    if (isWritten) this.#dispatcher.failureWritten(claim, outcome ?? undefined, this.#nowMs)
+    else this.#dispatcher.failureUnwritten(claim, this.#nowMs + 50)
   }
 
   #pass(ms: number): void {
@@ -372,7 +372,7 @@ export class DispatchedCells {
   #comeToRest(): void {
     for (const text of KEYS) this.#tell(text)
     for (let i = 0; i < 200 && (this.#entries.size > 0 || !this.#dispatcher.knowsAll); i++) {
-      for (const on of ['page', 'ask for page', 'page', 'decide', 'settle', 'settle'] as const) this.#happen({ on })
+      for (const on of ['page', 'ask for page', 'page', 'decide', 'written', 'written'] as const) this.#happen({ on })
       this.#pass(30)
       this.#take(100, false)
       this.#check()

@@ -759,7 +759,12 @@ const SHARED = [
     'return ageMs > STALE_S * this.secondMs ?',
     'return false ?',
   ],
-  ['a safe point counts at once', 'store/table/rows/safe-point', 'this.#settledMs ?? SETTLED_S * this.secondMs', '0'],
+  [
+    'a safe point counts at once',
+    'store/table/rows/safe-point',
+    'this.#knownToAllMs ?? KNOWN_TO_ALL_S * this.secondMs',
+    '0',
+  ],
   [
     'what is below the safe point is collected before its locks are ended',
     'store/table/rows/collection',

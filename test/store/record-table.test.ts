@@ -66,7 +66,7 @@ describe('a write that fails', () => {
     engine.onRequireRoom = async () => {}
     await expect.poll(() => store.upkeep.probe()).toBe(true)
     expect(table.get('b')).toBeUndefined()
-    await table.settle()
+    await table.readInDoubt()
     expect(await table.page({ limit: 2 }, () => true)).toEqual({ items: [{ count: 2 }, { count: 1 }], next: undefined })
   })
 
@@ -126,7 +126,7 @@ test('whoever listens is told of what is read and written, and of what a write i
     () => undefined,
     () => [{ ...others, value: undefined }],
   )
-  await table.settle()
+  await table.readInDoubt()
   expect([table.size, told]).toEqual([
     0,
     [

@@ -65,7 +65,7 @@ async function servers(count: number) {
       ...{ table: own, oracle, clock, answers },
       cursorSecret: utf8('secret'),
       cacheBytesMax: 2 ** 20,
-      settledMs: 0,
+      knownToAllMs: 0,
     })
     opened.push({ own, store, database: await Database.open(store, { limits: DEFAULT_LIMITS, onError }) })
   }

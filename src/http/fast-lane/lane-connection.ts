@@ -227,7 +227,7 @@ export class LaneConnection implements Caller {
       }
     }
     if (text !== '') this.#send(text)
-    if (this.#first === undefined && this.#streamed === undefined) this.#settle()
+    if (this.#first === undefined && this.#streamed === undefined) this.#allAnswered()
     this.#pace()
   }
 
@@ -276,7 +276,7 @@ export class LaneConnection implements Caller {
   }
 
   /** Called when every begun request is answered. */
-  #settle(): void {
+  #allAnswered(): void {
     const { readableEnded } = this.#socket
     if (this.#next === 'outside') this.#leave()
     else if (this.#isClosing && this.#isRead) this.#socket.destroySoon()

@@ -24,7 +24,7 @@ import { type HintedCell, isStill, locksBelow, uncovered } from '../rules/hinted
 import type { RegisteredObserver } from '../rules/observer.js'
 import { forgetClean, unpark } from './cleaning.js'
 
-const SETTLED_AT_A_TIME = 64
+const RELEASED_AT_A_TIME = 64
 const LOOKS_MAX = 10
 
 /** A running observer as seen by commit effects. */
@@ -119,7 +119,7 @@ export async function effectsAsRows(sources: EffectSources, request: EffectRowsR
     committed: async () => {
       for (const { acked, effect } of toMake) acked.acknowledged(effect.key, effect.fence)
       try {
-        await settle(sources, toMake, startTs)
+        await releaseAll(sources, toMake, startTs)
       } finally {
         for (const { acked, effect } of toMake) acked.takenBack(effect.key, effect.fence)
       }
@@ -179,10 +179,14 @@ async function lookedAt(
  * Removes the claims of committed runs, and the rows that they have covered. After a failure, the next server that finds the
  * hints does it.
  */
-async function settle({ cells, store }: EffectSources, acks: readonly AckToMake[], startTs: Timestamp): Promise<void> {
+async function releaseAll(
+  { cells, store }: EffectSources,
+  acks: readonly AckToMake[],
+  startTs: Timestamp,
+): Promise<void> {
   for (const [id, some] of groupBy(acks, ({ observer }) => observer.id))
-    for (let from = 0; from < some.length; from += SETTLED_AT_A_TIME) {
-      const part = some.slice(from, from + SETTLED_AT_A_TIME)
+    for (let from = 0; from < some.length; from += RELEASED_AT_A_TIME) {
+      const part = some.slice(from, from + RELEASED_AT_A_TIME)
       const covered = part.flatMap(({ cell, seen }) =>
         cell.notified.filter(
           ({ committed, lock }) => !lock && committed && !committed.isKept && committed.commitTs <= seen,
@@ -194,11 +198,11 @@ async function settle({ cells, store }: EffectSources, acks: readonly AckToMake[
         part.map(({ effect }) => effect.key),
         startTs,
       )
-      await Promise.all(part.map((ack, i) => settleOne(cells, ack, looks[i] as HintedCell, store.time.clock())))
+      await Promise.all(part.map((ack, i) => release(cells, ack, looks[i] as HintedCell, store.time.clock())))
     }
 }
 
-async function settleOne(cells: HintedCells, ack: AckToMake, present: HintedCell, now: Timestamp): Promise<void> {
+async function release(cells: HintedCells, ack: AckToMake, present: HintedCell, now: Timestamp): Promise<void> {
   const { effect, cell } = ack
   const { observer } = ack.acked
   const { id } = observer

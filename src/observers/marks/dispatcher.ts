@@ -24,9 +24,9 @@ const DUE_MAX = 2048
  * - `queued`: ready, in the FIFO or among the cells that the cursor found.
  * - `passed`: ready, left to the cursor. Only cells that have failed before are kept in memory in this state, while there is
  *   room.
- * - `settling`: the outcome of a failed run is being written.
+ * - `withheld`: the outcome of a failed run is being written.
  */
-type State = 'queued' | 'passed' | 'claimed' | 'settling' | 'delayed' | 'parked' | 'forgotten'
+type State = 'queued' | 'passed' | 'claimed' | 'withheld' | 'delayed' | 'parked' | 'forgotten'
 
 /** A cell that the dispatcher keeps in memory. Only the dispatcher changes it. `rank`: end of its lease, or of its delay. */
 export interface KnownCell extends Ranked {
@@ -95,7 +95,7 @@ export class Dispatcher {
     queued: 0,
     passed: 0,
     claimed: 0,
-    settling: 0,
+    withheld: 0,
     delayed: 0,
     parked: 0,
     forgotten: 0,
@@ -139,15 +139,15 @@ export class Dispatcher {
   }
 
   count(state: 'claimed' | 'delayed' | 'parked'): number {
-    const { claimed, settling, delayed, parked } = this.#counts
-    if (state === 'claimed') return claimed + settling
+    const { claimed, withheld, delayed, parked } = this.#counts
+    if (state === 'claimed') return claimed + withheld
     return state === 'delayed' ? delayed : parked + this.#unknownParked
   }
 
   /** Number of known cells that are ready, claimed or delayed. */
   get pending(): number {
-    const { queued, passed, claimed, settling, delayed } = this.#counts
-    return queued + passed + claimed + settling + delayed
+    const { queued, passed, claimed, withheld, delayed } = this.#counts
+    return queued + passed + claimed + withheld + delayed
   }
 
   /** Whether every dirty cell is known. */
@@ -304,8 +304,8 @@ export class Dispatcher {
   // ---- Failed runs
 
   /** Ends the claim. The cell is not handed out until `settled` or `unsettled` is called. */
-  settle({ cell }: Claim): void {
-    this.#move(cell, 'settling')
+  withhold({ cell }: Claim): void {
+    this.#move(cell, 'withheld')
   }
 
   /**
@@ -319,12 +319,12 @@ export class Dispatcher {
     if (wasParked && cell.isUnsure) this.#lessParked()
     cell.isUnsure = false
     cell.isMarked = false
-    this.#move(cell, 'settling', true) // A run may commit before the outcome is reported.
+    this.#move(cell, 'withheld', true) // A run may commit before the outcome is reported.
     return true
   }
 
   /** The outcome could not be written: the run counts as not begun. */
-  unsettled(claim: Claim, atMs: number): void {
+  failureUnwritten(claim: Claim, atMs: number): void {
     if (stands(claim)) this.#moveUntil(claim.cell, 'delayed', atMs)
   }
 
@@ -332,7 +332,7 @@ export class Dispatcher {
    * The outcome is on disk. A cell parked by it needs nothing more, because that was told already.
    * @param failure absent: another run has committed, and the cell was clean.
    */
-  settled(claim: Claim, failure: KnownFailure | undefined, nowMs: number): void {
+  failureWritten(claim: Claim, failure: KnownFailure | undefined, nowMs: number): void {
     const { cell } = claim
     if (!stands(claim)) return
     this.#touched?.add(cell.text)
@@ -377,7 +377,7 @@ export class Dispatcher {
   }
 
   /**
-   * Ends delays that are over. @returns claims whose lease is over, `settling` now. At most `DUE_MAX` at once; more may be left.
+   * Ends delays that are over. @returns claims whose lease is over, `withheld` now. At most `DUE_MAX` at once; more may be left.
    */
   due(nowMs: number): Claim[] {
     const expired: Claim[] = []
@@ -387,7 +387,7 @@ export class Dispatcher {
       if (cell.claim === undefined) {
         this.#ready(cell)
       } else {
-        this.settle(cell.claim)
+        this.withhold(cell.claim)
         expired.push(cell.claim)
       }
     }
@@ -537,7 +537,7 @@ export class Dispatcher {
       this.#times.delete(cell)
       if (cell.state === 'claimed') this.#count(cell.claim, -1)
       if (state === 'claimed') this.#count(cell.claim, 1)
-      if (state !== 'claimed' && state !== 'settling') cell.claim = undefined
+      if (state !== 'claimed' && state !== 'withheld') cell.claim = undefined
     }
     cell.state = state
     cell.hasFailure = hasFailure
@@ -567,7 +567,7 @@ function isPending({ state }: KnownCell): boolean {
 }
 
 function isBusy(state: State): boolean {
-  return state === 'claimed' || state === 'settling' || state === 'delayed'
+  return state === 'claimed' || state === 'withheld' || state === 'delayed'
 }
 
 function isRemembered(state: State): boolean {

@@ -47,13 +47,13 @@ export class MarkedKeys implements DirtyKeys {
 
   /** Reloads one observer after the other, after the database was reopened. */
   async #reload(): Promise<void> {
-    await this.#settle()
+    await this.#readInDoubt()
     for (const observer of this.#byId.values()) await observer.reload().catch((error) => this.#sources.report(error))
   }
 
-  async #settle(): Promise<void> {
+  async #readInDoubt(): Promise<void> {
     const { registrations, report } = this.#sources
-    await registrations.settle().catch((error) => report(error))
+    await registrations.readInDoubt().catch((error) => report(error))
   }
 
   // ---- Registrations
@@ -118,7 +118,7 @@ export class MarkedKeys implements DirtyKeys {
 
   /** Removes acknowledgements that no run can conflict with. */
   async collect(safePoint: Timestamp, pace?: Pace): Promise<void> {
-    await this.#settle()
+    await this.#readInDoubt()
     for (const observer of [...this.#byId.values()]) {
       if (!observer.hasAcks) continue
       observer.hasAcks = false // Set before the walk, because acknowledgements during it set it again.

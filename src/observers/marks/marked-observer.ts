@@ -359,7 +359,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
       if (error === undefined) {
         this.#dispatcher.release(claim, retryAfterMs && nowMs + retryAfterMs)
       } else {
-        this.#dispatcher.settle(claim)
+        this.#dispatcher.withhold(claim)
         failed.push({ claim, run: { error, retryAfterMs } })
       }
     }
@@ -367,14 +367,14 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return { released, parked: await this.#fail(failed) }
   }
 
-  /** Records failures of cells that are `settling`. @returns the keys that are parked now. */
+  /** Records failures of cells that are `withheld`. @returns the keys that are parked now. */
   async #fail(failed: readonly Failed[]): Promise<Uint8Array[]> {
     const parked: Uint8Array[] = []
     for (let at = 0; at < failed.length; at += CHANGES_AT_A_TIME) {
       try {
         parked.push(...(await this.#failSome(failed.slice(at, at + CHANGES_AT_A_TIME))))
       } catch (error) {
-        for (const { claim } of failed.slice(at)) this.#dispatcher.unsettled(claim, this.#nowMs() + UNWRITTEN_MS)
+        for (const { claim } of failed.slice(at)) this.#dispatcher.failureUnwritten(claim, this.#nowMs() + UNWRITTEN_MS)
         this.#schedule()
         throw error
       }
@@ -398,7 +398,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     for (const [i, outcome] of outcomes.entries()) {
       const { claim } = failed[i] as Failed
       const failure = outcome && knownFailure(outcome.failure, undefined)
-      this.#dispatcher.settled(claim, failure, this.#nowMs())
+      this.#dispatcher.failureWritten(claim, failure, this.#nowMs())
       if (failure?.isParked) parked.push(keys[i] as Uint8Array)
     }
     this.#serve()

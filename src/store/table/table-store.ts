@@ -71,7 +71,7 @@ export interface TableStoreOptions {
   /** For rows that are guessed rather than read. */
   readonly cacheBytesMax: number
   readonly waits?: WaitReports | undefined
-  readonly settledMs?: number | undefined
+  readonly knownToAllMs?: number | undefined
   readonly restoreGate?: RestoreGate | undefined
   /** Equal in all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
   readonly registeringMs?: number | undefined
@@ -135,7 +135,7 @@ export class TableStore implements Store {
     this.#scan = new TableScan(table)
     this.#polling = new KeyPolling(table, this.#dead)
     this.#safePoint = new SafePoint({
-      ...{ table, clock, source: oracle, settledMs: options.settledMs },
+      ...{ table, clock, source: oracle, knownToAllMs: options.knownToAllMs },
       restored: () => restoreGate.safePoint,
     })
     const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)

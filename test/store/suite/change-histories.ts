@@ -110,7 +110,7 @@ class History {
     this.#hasOnePhase = hasOnePhase
     this.#hasAsync = hasAsync
     requireLog(store).listen({
-      settled: (changes) => {
+      onCommitted: (changes) => {
         // Taking resolved_ts here is legal: the store has no change of its own half done.
         const resolved = this.#resolved
         for (const change of changes.map(asText)) {

@@ -184,7 +184,7 @@ export function changeCases(contract: Contract): void {
     const commitTs = await store.tso(1)
     await store.commit({ keys: [utf8('a')], startTs, commitTs })
     const told: ReadChange[] = []
-    store.log.listen({ settled: (changes) => told.push(...changes.map(asText)), reloaded: () => {} })
+    store.log.listen({ onCommitted: (changes) => told.push(...changes.map(asText)), reloaded: () => {} })
     await store.cleanup({ key: utf8('a'), startTs: commitTs, currentTs: 0 })
     expect((await store.mvccGetByKey({ key: utf8('a') })).writes[0]?.overlappedRollback).toBe(true)
     expect(await changesOf(store)).toEqual([putAt('a', '1', startTs, commitTs)])
@@ -329,7 +329,7 @@ export function changeCases(contract: Contract): void {
     const late: string[] = []
     let passed: Timestamp = 0
     const listener: ChangeListener = {
-      settled: (changes) => {
+      onCommitted: (changes) => {
         for (const change of changes) if (change.commitTs <= passed) late.push(asText(change).key)
         told.push(...changes.map((change) => asText({ ...change, value: undefined } as typeof change)))
       },
@@ -573,7 +573,7 @@ export function changeCases(contract: Contract): void {
   needing('restore')('a restore is in no log: it begins after it, and whoever listens is told', async () => {
     const store = await open({ now: new TestClock().now })
     let reloads = 0
-    store.log.listen({ settled: () => {}, reloaded: () => reloads++ })
+    store.log.listen({ onCommitted: () => {}, reloaded: () => reloads++ })
     const before = await store.tso(1)
     const source = { id: 'ab'.repeat(16), ts: await store.tso(1) }
     async function* blocks(isCut: boolean): AsyncGenerator<readonly ValuedPair[]> {

@@ -62,14 +62,14 @@ class WatchedTable implements Table {
 }
 
 /** Servers on one table, with one oracle. */
-async function servers(count: number, settledMs?: number) {
+async function servers(count: number, knownToAllMs?: number) {
   const table = new MemoryTable()
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   const all = Array.from({ length: count }, () => {
     const own = new WatchedTable(table)
     const answers = new AnswerBudget(DEFAULT_LIMITS)
-    const rest = { cursorSecret: utf8('secret'), cacheBytesMax: 2 ** 20, settledMs }
+    const rest = { cursorSecret: utf8('secret'), cacheBytesMax: 2 ** 20, knownToAllMs }
     return { own, store: new TableStore({ table: own, oracle, clock, answers, ...rest }) }
   })
   return { table, oracle, all: all as [(typeof all)[number], (typeof all)[number]] }

@@ -29,6 +29,6 @@ export async function openTableStore(
     cursorSecret: randomBytes(32),
     cacheBytesMax: 2 ** 22,
     registeringMs: 20,
-    settledMs: 0, // Nobody else has to know of a safe point.
+    knownToAllMs: 0, // Nobody else has to know of a safe point.
   })
 }

@@ -5,7 +5,7 @@ import { SCRUB_EVERY_MS, SCRUB_FIRST_MS, SCRUB_PAUSE_MS } from '../../../limits.
 import { numberOf, readManifest, sizesOf, tableName, verifyTable } from '../files/verify-files.js'
 
 /** A table that was modified more recently may still be growing. */
-const SETTLED_MS = 60_000
+const UNCHANGED_MS = 60_000
 
 /**
  * Verifies the tables of an open database one by one with pauses, soon after the start and once per day. Damage to a key hides
@@ -41,7 +41,7 @@ export async function scrub(directory: string, pause: () => Promise<void>): Prom
     if (!file.endsWith('.ldb')) continue
     try {
       const { mtimeMs } = await stat(join(directory, file))
-      if (Math.abs(Date.now() - mtimeMs) < SETTLED_MS) continue
+      if (Math.abs(Date.now() - mtimeMs) < UNCHANGED_MS) continue
       const [fault] = await verifyTable(directory, file)
       if (fault !== undefined && (await isLive(directory, file))) return fault.message
     } catch (error) {

@@ -96,11 +96,11 @@ export class LevelDbChangeLog implements ChangeLog {
   }
 
   /** Notifies the listeners. Call when the changes are on disk, before their locks are removed. */
-  *settled(changes: readonly LoggedChange[]): Generator<void, void, void> {
+  *notifyListeners(changes: readonly LoggedChange[]): Generator<void, void, void> {
     for (let from = 0; from < changes.length; from += SLICE_ITEMS) {
       if (from > 0) yield
       const some = changes.length <= SLICE_ITEMS ? changes : changes.slice(from, from + SLICE_ITEMS)
-      for (const listener of this.#listeners) listener.settled(some)
+      for (const listener of this.#listeners) listener.onCommitted(some)
     }
   }
 

@@ -110,7 +110,7 @@ export class Collection {
           removed += await this.#collectWhole(rows, safePoint, compaction)
           if (last !== undefined) gte = versionRange(CF_WRITE, last.key).gte
         }
-        if (compaction.isDue || isEnd) await compaction.settle()
+        if (compaction.isDue || isEnd) await compaction.compactNoted()
         await pace?.pause(performance.now() - begin)
       }
       if (pace?.signal?.aborted) return removed

@@ -157,7 +157,7 @@ export class LevelDbCommitEffects implements PrewriteEffects {
    * have begun before the last acknowledgement. After a failed write the listener may not know what is on disk, until `reloaded`.
    */
   #isClaimed(one: AckToMake): boolean {
-    if (!this.#rows.records.isSettled) return false
+    if (!this.#rows.records.isOutcomeKnown) return false
     const { effect, observer, seen } = one
     const { fence, entry } = this.#rows.observed.handedOut(observer.id, effect.key)
     if (fence !== effect.fence || seen < fence || entry === undefined || entry.changeTs > seen) return false

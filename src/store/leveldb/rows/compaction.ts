@@ -66,7 +66,7 @@ export class Compaction {
   }
 
   /** Compacts the keys noted since the last call, if they hold enough garbage. */
-  async settle(): Promise<void> {
+  async compactNoted(): Promise<void> {
     const [start, end] = [this.#start, this.#end]
     const garbage = start === undefined || end === undefined ? 0 : await this.#garbageBytes(start, end)
     this.#start = undefined

@@ -247,7 +247,7 @@ export class Health {
     if (this.#state.name !== 'ended') this.#state = { name: 'closed', fault: this.fault ?? 'closed' }
   }
 
-  async settled(): Promise<void> {
+  async reopened(): Promise<void> {
     await this.#reopening
   }
 }

@@ -67,14 +67,14 @@ export class PublishedLocks {
   }
 
   /** Call after the write. Works key by key: until its key's turn, a reader still finds the pending lock, or reads LevelDB. */
-  *settle(): Generator<void, void, void> {
+  *finalize(): Generator<void, void, void> {
     for (let i = 0; i < this.#mutations.length; i++) {
       if (i % SLICE_ITEMS === SLICE_ITEMS - 1) yield
-      this.#settle(this.#mutations[i] as Mutation)
+      this.#finalize(this.#mutations[i] as Mutation)
     }
   }
 
-  #settle(mutation: Mutation): void {
+  #finalize(mutation: Mutation): void {
     const { locks, cache } = this.#memory
     const { key } = mutation
     if (mutation.type === 'delete-write') cache.forget(key)

@@ -70,7 +70,7 @@ export class RangeDeletion {
         isBegun = true
         await this.#rows.submit([recordOf(deletion)], [event])
         await this.#run(deletion)
-        for (const _ of changes.settled([event]));
+        for (const _ of changes.notifyListeners([event]));
         isBegun = false
       } finally {
         if (isBegun) this.#unfinished.push(release)

@@ -37,7 +37,7 @@ export class ReadValidation {
       }
       for (const range of ranges) await runSliced(this.#rows.locks.walk(range, check))
       if (younger.size > 0) {
-        await this.#rows.settledOrLocked([...younger])
+        await this.#rows.writtenOrLocked([...younger])
         continue
       }
       return this.#requireUnchanged(request)

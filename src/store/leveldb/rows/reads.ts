@@ -153,7 +153,7 @@ export class Reads {
     if (expireTs === 0) return foundOf(version, value)
     const visibility = new Visibility(this.#rows, ts)
     if (visibility.sees({ type: 'put', expireTs })) return foundOf(version, value)
-    return after(visibility.settled(), () => absentOf(version))
+    return after(visibility.observeExpired(), () => absentOf(version))
   }
 
   batchGet({ keys, ts = TIMESTAMP_MAX, keyOnly = false }: BatchGetRequest): Promise<PairsAnswer> {
@@ -165,7 +165,7 @@ export class Reads {
           return entry !== undefined && blocks(entry, ts) ? [entry] : []
         })
         if (blocking.length > 0) {
-          await this.#rows.settledOrLocked(blocking)
+          await this.#rows.writtenOrLocked(blocking)
           continue
         }
         const cached = keyOnly ? undefined : this.#allCached(keys, ts)
@@ -187,7 +187,7 @@ export class Reads {
             if (keyOnly) pairs.push(...found.map(keyOf))
             else await readPairsInto(pairs, snapshot, found, pairCost, lease)
           }
-          await visibility.settled()
+          await visibility.observeExpired()
           return { pairs }
         } finally {
           lease.end()
@@ -255,7 +255,7 @@ export class Reads {
           const visibility = new Visibility(this.#rows, ts)
           const isSeen = (write: WriteRecord): boolean => visibility.sees(write)
           const found = await scanVersions(snapshot, newestOf(request), ts, limit, reverse, isSeen, grow)
-          await visibility.settled()
+          await visibility.observeExpired()
           if (blocking.length > 0) {
             const met = new Set(locksWithinLimit(found, infos, limit, reverse).map((lock) => keyText(lock.key)))
             const pending = blocking.flatMap((entry, i) => (met.has(keyText(entry.key)) ? [pendingBefore[i]] : []))

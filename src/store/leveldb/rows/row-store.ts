@@ -167,7 +167,7 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
   async abandon(why: string): Promise<void> {
     this.health.end(why)
     this.waits.close(new KvError('storage_unavailable', why, {}))
-    await this.health.settled()
+    await this.health.reopened()
     await this.group.idle()
     await this.engine.close()
   }
@@ -176,7 +176,7 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
     if (!this.health.beginClose()) return
     this.waits.close(new KvError('storage_unavailable', SHUTTING_DOWN, {}))
     this.changes.resolved.close()
-    await this.health.settled()
+    await this.health.reopened()
     if (this.health.isWritable) await this.oracle.close().catch(() => {}) // The mark saved before still holds.
     this.health.closing()
     await this.group.idle()
@@ -412,8 +412,8 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
     decidedEffects: DecidedEffects | undefined,
   ): Generator<void, void, void> {
     this.changes.noteExpiries(changes)
-    if (this.changes.isHeard) yield* this.changes.settled(changes)
-    yield* published.settle()
+    if (this.changes.isHeard) yield* this.changes.notifyListeners(changes)
+    yield* published.finalize()
     if (effects !== undefined) yield* this.observed.tell(effects)
     if (decidedEffects?.consumers !== undefined) this.consumers.tell(decidedEffects.consumers)
   }
@@ -562,7 +562,7 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
   // ---- Locks that others hold
 
   /** Waits for the batches in flight that change these locks. @throws KvError `key_locked` when there is none. */
-  async settledOrLocked(entries: readonly LockEntry[]): Promise<void> {
+  async writtenOrLocked(entries: readonly LockEntry[]): Promise<void> {
     const pending = entries.flatMap((entry) => (entry.pending === undefined ? [] : [entry.pending]))
     if (pending.length === 0) throw keysLocked(inKeyOrder(entries.map((entry) => this.ages.infoOf(entry))))
     await Promise.all(pending)

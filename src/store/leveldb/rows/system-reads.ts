@@ -22,7 +22,7 @@ export class SystemReads {
   }
 
   /** False while the outcome of a failed write is unknown: memory may be behind the disk. */
-  get isSettled(): boolean {
+  get isOutcomeKnown(): boolean {
     return this.#health.isWritable
   }
 

@@ -96,7 +96,7 @@ export class Reads {
   }
 
   async #get({ key, ts = TIMESTAMP_MAX }: GetRequest): Promise<GetAnswer> {
-    await this.#settle(ts)
+    await this.#observe(ts)
     const [cells] = await this.#at([key], ts)
     if (cells === undefined) return { found: false }
     const lock = blocking(key, cells, ts)
@@ -116,7 +116,7 @@ export class Reads {
 
   async #batchGet({ keys, ts = TIMESTAMP_MAX, keyOnly }: BatchGetRequest): Promise<PairsAnswer> {
     this.#answers.requireRoom()
-    await this.#settle(ts)
+    await this.#observe(ts)
     const rows = await this.#at(keys, ts)
     const locks: LockInfo[] = []
     const versions: Version[] = []
@@ -142,7 +142,7 @@ export class Reads {
   async #scanOnce(request: ScanRequest): Promise<ScanAnswer> {
     const { limit, ts, reverse, keyOnly, bytesMax } = request
     this.#answers.requireRoom()
-    await this.#settle(ts)
+    await this.#observe(ts)
     return this.#counted(async (lease) => {
       const columns = [LOCK_COLUMN, atOrBelow('w', ts)]
       const locks: LockInfo[] = []
@@ -256,7 +256,7 @@ export class Reads {
    * Ensures that no transaction that has yet to lock will commit at or below `ts`. Usually this process has handed `ts` out,
    * which it knows at once.
    */
-  #settle(ts: Timestamp): undefined | Promise<void> {
+  #observe(ts: Timestamp): undefined | Promise<void> {
     return ts === TIMESTAMP_MAX ? undefined : this.#source.observe(ts)
   }
 

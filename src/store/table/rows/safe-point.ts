@@ -13,7 +13,7 @@ import { decodeSafePoint, encodeSafePoint, type SafePointRecord } from './safe-p
 /** In seconds of `secondMs` each. */
 const POLL_S = 1
 const STALE_S = 30
-const SETTLED_S = 60
+const KNOWN_TO_ALL_S = 60
 const SECOND_MS = 1000
 
 export interface SafePointOptions {
@@ -21,7 +21,7 @@ export interface SafePointOptions {
   readonly clock: Pick<Clock, 'elapsedMs'>
   readonly source: Pick<TimestampSource, 'next'>
   /** For tests: time until all servers know a raised safe point. Default: 60 s. */
-  readonly settledMs?: number | undefined
+  readonly knownToAllMs?: number | undefined
   /** Transactions that began below it are refused, because a restore has come in between. Default: 0. */
   readonly restored?: (() => Timestamp) | undefined
 }
@@ -44,23 +44,23 @@ export class SafePoint {
   readonly #clock: Pick<Clock, 'elapsedMs'>
   readonly #source: Pick<TimestampSource, 'next'>
   readonly #key = rowKeyOfSystem('safe-point')
-  readonly #settledMs: number | undefined
+  readonly #knownToAllMs: number | undefined
   readonly #restored: () => Timestamp
   readonly #closed = new AbortController()
   #record: SafePointRecord = { safePoint: 0, cleared: 0, secondMs: undefined }
   /** Start of the newest copy's read, by both clocks of this process. */
   #readAt: { readonly elapsedMs: number; readonly wallMs: number } | undefined
-  /** Oldest first. The first one is at least `settledMs` old, if any is. */
+  /** Oldest first. The first one is at least `knownToAllMs` old, if any is. */
   #readings: readonly Reading[] = []
   #refreshing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
 
-  constructor({ table, clock, source, settledMs, restored = () => 0 }: SafePointOptions) {
+  constructor({ table, clock, source, knownToAllMs, restored = () => 0 }: SafePointOptions) {
     this.#restored = restored
     this.#table = table
     this.#clock = clock
     this.#source = source
-    this.#settledMs = settledMs
+    this.#knownToAllMs = knownToAllMs
   }
 
   /** Transactions and reads below it are refused. */
@@ -75,7 +75,7 @@ export class SafePoint {
 
   /** The highest `cleared` that every server knows. */
   get clearedForAll(): Timestamp {
-    return this.#settled()?.cleared ?? 0
+    return this.#knownToAll()?.cleared ?? 0
   }
 
   get secondMs(): number {
@@ -122,13 +122,13 @@ export class SafePoint {
   async raise(wanted: Timestamp, signal?: AbortSignal): Promise<Timestamp> {
     const safePoint = Math.min(wanted, await this.#source.next())
     await this.#swap((record) => (record.safePoint >= safePoint ? undefined : { ...record, safePoint }))
-    await this.#untilSettled(safePoint, signal)
+    await this.#untilKnownToAll(safePoint, signal)
     return this.value > wanted ? this.value : safePoint
   }
 
   /** Call when all locks below `safePoint`, which was raised before, are resolved. */
   async clear(safePoint: Timestamp): Promise<void> {
-    const cleared = Math.min(safePoint, this.#settled()?.safePoint ?? 0)
+    const cleared = Math.min(safePoint, this.#knownToAll()?.safePoint ?? 0)
     await this.#swap((record) => (record.cleared >= cleared ? undefined : { ...record, cleared }))
   }
 
@@ -137,23 +137,23 @@ export class SafePoint {
     this.#closed.abort(new KvError('storage_unavailable', 'the store is closed', {}))
   }
 
-  async #untilSettled(safePoint: Timestamp, signal?: AbortSignal): Promise<void> {
+  async #untilKnownToAll(safePoint: Timestamp, signal?: AbortSignal): Promise<void> {
     const until = AbortSignal.any([this.#closed.signal, ...(signal === undefined ? [] : [signal])])
     while (!signal?.aborted) {
       this.#closed.signal.throwIfAborted()
-      if ((this.#settled()?.safePoint ?? 0) >= safePoint) return
+      if ((this.#knownToAll()?.safePoint ?? 0) >= safePoint) return
       const seen = this.#readings.find((reading) => reading.safePoint >= safePoint) as Reading
-      await sleep(Math.max(1, seen.atMs + this.#settledAfterMs - this.#clock.elapsedMs()), until).catch(() => {})
+      await sleep(Math.max(1, seen.atMs + this.#knownToAllAfterMs - this.#clock.elapsedMs()), until).catch(() => {})
     }
   }
 
-  get #settledAfterMs(): number {
-    return this.#settledMs ?? SETTLED_S * this.secondMs
+  get #knownToAllAfterMs(): number {
+    return this.#knownToAllMs ?? KNOWN_TO_ALL_S * this.secondMs
   }
 
   /** The newest reading that all servers know. */
-  #settled(): Reading | undefined {
-    const latestMs = this.#clock.elapsedMs() - this.#settledAfterMs
+  #knownToAll(): Reading | undefined {
+    const latestMs = this.#clock.elapsedMs() - this.#knownToAllAfterMs
     return this.#readings.findLast(({ atMs }) => atMs <= latestMs)
   }
 
@@ -186,8 +186,8 @@ export class SafePoint {
     const last = this.#readings.at(-1)
     const { safePoint: newest, cleared: newestCleared } = this.#record
     if (last !== undefined && last.safePoint >= newest && last.cleared >= newestCleared) return
-    const settled = this.#settled()
-    const kept = settled === undefined ? this.#readings : this.#readings.slice(this.#readings.indexOf(settled))
+    const knownToAll = this.#knownToAll()
+    const kept = knownToAll === undefined ? this.#readings : this.#readings.slice(this.#readings.indexOf(knownToAll))
     this.#readings = [...kept, { atMs: this.#clock.elapsedMs(), safePoint: newest, cleared: newestCleared }]
   }
 

@@ -33,7 +33,7 @@ export function feedChangeOf(change: Change, keysOnly: boolean): FeedChange {
  * The changes of a transaction, in order: all of them, or those in a filter. All streams share its event, so that the encoded
  * bytes can be cached by the object.
  */
-export class SettledTxn {
+export class CommittedTxn {
   readonly changes: readonly Change[]
   #bytes = -1
   #event: TxnEvent | undefined
