@@ -156,7 +156,7 @@ export class ChangeStream implements Follower, FeedUser {
         this.#readingFrom = undefined
       } else if (txns.length > 0) {
         const events: FeedEvent[] = txns.map((txn) => txn.event(keysOnly))
-        events.push(this.#told(taken.upTo))
+        events.push(this.#resolvedEvent(taken.upTo))
         yield events
       }
       return
@@ -165,12 +165,12 @@ export class ChangeStream implements Follower, FeedUser {
     if (!this.#hasCaughtUp) {
       this.#hasCaughtUp = true
       if (waitMs !== undefined) this.#endMs = now + waitMs
-      yield [this.#told(feed.resolved)]
+      yield [this.#resolvedEvent(feed.resolved)]
       return
     }
     if (this.#endMs !== undefined && now >= this.#endMs) return 'over'
     if (now >= this.#toldMs + heartbeatMs) {
-      yield [this.#told(feed.resolved)]
+      yield [this.#resolvedEvent(feed.resolved)]
       return
     }
     await new Promise<void>((wake) => {
@@ -184,7 +184,7 @@ export class ChangeStream implements Follower, FeedUser {
    * A `resolved` event: everything at or below `ts` was delivered, or is in this batch. A stream that begins above resolved_ts
    * reports its begin, because a commit between the two may still come, though not on this stream.
    */
-  #told(ts: Timestamp): FeedEvent {
+  #resolvedEvent(ts: Timestamp): FeedEvent {
     const { feed } = this.#sources
     this.#position = Math.max(this.#position, ts)
     this.#toldMs = performance.now()
@@ -302,7 +302,7 @@ export class ChangeStream implements Follower, FeedUser {
     // Otherwise the rest of a transaction, or another one of the same commit_ts, is still to come.
     const isWhole = this.#reached <= upTo
     const isDue = events.length > 0 || performance.now() >= this.#toldMs + this.#order.heartbeatMs
-    if (isWhole && isDue) events.push(this.#told(upTo))
+    if (isWhole && isDue) events.push(this.#resolvedEvent(upTo))
     if (isWhole) this.#position = Math.max(this.#position, upTo)
     if (events.length > 0) yield events
   }
@@ -326,7 +326,7 @@ export class ChangeStream implements Follower, FeedUser {
         return { type: 'pair', ts, key, ...(value === undefined ? {} : { value }), commitTs, ...expiring }
       })
     if (this.#isOver) return
-    yield [{ type: 'snapshot_end', ts }, this.#told(ts)]
+    yield [{ type: 'snapshot_end', ts }, this.#resolvedEvent(ts)]
   }
 
   /** Yields the pairs of a snapshot, page by page. */

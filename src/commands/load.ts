@@ -95,7 +95,7 @@ class Loading {
   /** Number of the last line that was read. */
   #line = 0
   /** Whether a note about waiting was printed. No further one is printed until a batch is stored. */
-  #isTold = false
+  #isReported = false
 
   constructor(
     readonly server: RemoteServer,
@@ -154,7 +154,7 @@ class Loading {
     const sending = this.#send(batch)
       .then(() => {
         this.progress.add(batch.lines.length, batch.readBytes)
-        this.#isTold = false
+        this.#isReported = false
       })
       .catch((error: unknown) => {
         if (batch.from < this.#failedFrom) this.#failure = error
@@ -172,8 +172,8 @@ class Loading {
         return
       } catch (error) {
         if (tries >= TRIES_MAX || !isRetryable(error)) throw located(error, batch)
-        if (isPassing(error) && !this.#isTold) {
-          this.#isTold = true
+        if (isPassing(error) && !this.#isReported) {
+          this.#isReported = true
           this.progress.note(`${messageOf(error)}; trying again`)
         }
         const waitMs = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** (tries - 1)) * (0.5 + Math.random() / 2)

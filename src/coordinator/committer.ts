@@ -421,7 +421,7 @@ export class Committer {
    * without rows can be neither asked for nor rolled back, so its prewrite is repeated.
    * @throws Undetermined; KvError `write_conflict` (`self_rolled_back`) when the transaction is rolled back.
    */
-  async learnOutcome(): Promise<Timestamp> {
+  async findOutcome(): Promise<Timestamp> {
     this.#isUncertain = true
     if (!this.#hasRows) return this.#runInPhases()
     return this.#failed(new Undetermined(this.plan.startTs, undefined), this.#batches())

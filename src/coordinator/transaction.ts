@@ -342,7 +342,7 @@ export class Transaction {
   ): Promise<Timestamp> {
     if (this.#state.name === 'committed') return this.#state.commitTs
     if (this.#state.name === 'undetermined')
-      return this.#run(this.#state.committer, this.#state.committer.learnOutcome())
+      return this.#run(this.#state.committer, this.#state.committer.findOutcome())
     this.requireOpen()
     this.#state = { name: 'committing' }
     if (this.#locks !== undefined) await this.#locks.idle()

@@ -2,7 +2,7 @@ import type { ChangesApi } from '../changes/rules/changes-api.js'
 import type { DbBackend } from '../client/db-backend.js'
 import type { Database } from '../database/database.js'
 import { KvError } from '../errors/kv-error.js'
-import { tellTimeLeft } from '../errors/lock-detail.js'
+import { addTimeLeft } from '../errors/lock-detail.js'
 import { errorRow } from '../errors/registry.js'
 import type { LeasesApi } from '../leases/rules/leases-api.js'
 import type { ObserversApi } from '../observers/rules/observers-api.js'
@@ -41,7 +41,7 @@ export class EmbeddedBackend implements DbBackend {
     try {
       return await call()
     } catch (error) {
-      tellTimeLeft(error, () => this.database.store.now())
+      addTimeLeft(error, () => this.database.store.now())
       throw error
     } finally {
       if (--this.#inFlight === 0) this.#onIdle()

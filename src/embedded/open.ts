@@ -77,7 +77,7 @@ async function backendOn(store: Store, options: OpenOptions, onClosed: () => voi
       intervalMs: Math.min(versionsMs, GC_INTERVAL_MS_MAX),
     },
     onError: (message, error) => {
-      if (!store.upkeep.isTold(error))
+      if (!store.upkeep.isReported(error))
         onWarning(`${message}: ${error instanceof Error ? error.message : String(error)}`)
     },
   })

@@ -13,7 +13,7 @@ export function lockDetail(locks: readonly LockInfo[], now?: Timestamp): string 
 }
 
 /** Adds to the message how long the locks remain. Only the store has the clock by which they expire. */
-export function tellTimeLeft(error: unknown, now: () => Timestamp): void {
+export function addTimeLeft(error: unknown, now: () => Timestamp): void {
   if (isKvError(error, 'key_locked')) {
     const { lock, locks = lock && [lock] } = error.fields
     if (locks !== undefined) error.message = lockDetail(locks, now())

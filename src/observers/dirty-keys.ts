@@ -30,7 +30,7 @@ export interface DirtyKeys {
    * Reads registrations that other servers have made.
    * @returns undefined when all of these names are known.
    */
-  learn(names: readonly string[]): undefined | Promise<void>
+  refreshIfUnknown(names: readonly string[]): undefined | Promise<void>
   /** Reads all registrations that were made before this call. */
   refresh(): undefined | Promise<void>
 

@@ -130,8 +130,8 @@ export class Observers implements ObserversApi {
   }
 
   /** Reads registrations that other servers have made. @returns undefined when all of these names are known. */
-  learn(names: readonly string[]): undefined | Promise<void> {
-    return this.#dirty.learn(names)
+  refreshIfUnknown(names: readonly string[]): undefined | Promise<void> {
+    return this.#dirty.refreshIfUnknown(names)
   }
 
   #find(name: string): ActiveObserver {
@@ -141,7 +141,7 @@ export class Observers implements ObserversApi {
   }
 
   async #known(name: string): Promise<ActiveObserver> {
-    const learning = this.learn([name])
+    const learning = this.refreshIfUnknown([name])
     if (learning !== undefined) await learning
     return this.#find(name)
   }

@@ -47,7 +47,7 @@ export async function startServer(config: Config, version: string, log: Logger):
   let app: FastifyInstance | undefined
   try {
     const onError = (message: string, err: unknown): void => {
-      if (!store.upkeep.isTold(err)) log.error({ err }, message)
+      if (!store.upkeep.isReported(err)) log.error({ err }, message)
     }
     database = await awake(Database.open(store, { limits, registry, gc, onError }))
     const traces = tracesUrl === undefined ? undefined : await openTraces(tracesUrl, version, config, log)

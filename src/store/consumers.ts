@@ -29,7 +29,7 @@ export class ConsumerMoves {
   }
 
   /** Call when the records are on disk, before their latches are released. */
-  tell(consumers: readonly Consumer[]): void {
+  notifyListeners(consumers: readonly Consumer[]): void {
     for (const consumer of consumers) this.#listener?.moved(consumer)
   }
 

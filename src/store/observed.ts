@@ -171,7 +171,7 @@ export class Observed {
   }
 
   /** Call when the effects are on disk, before the latches of their rows are released. */
-  *tell(effects: readonly CellEffect[]): Generator<void, void, void> {
+  *notifyListeners(effects: readonly CellEffect[]): Generator<void, void, void> {
     if (this.#listeners.size === 0) return
     let count = 0
     for (const { id, change, acknowledged } of effects) {

@@ -117,7 +117,7 @@ export interface Upkeep {
   probe(): boolean
   readonly fault: string | undefined
   /** True for an error that only repeats a failure which the store has logged. */
-  isTold(error: unknown): boolean
+  isReported(error: unknown): boolean
 
   /**
    * Refuses reads and prewrites below `safePoint` from now on, after restarts too. The safe point never falls.

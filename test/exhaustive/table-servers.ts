@@ -84,7 +84,7 @@ class TableServers {
         const store = new TableStore({
           ...{ table: link, oracle: this.#oracleOf(link), clock: this.#clock, cacheBytesMax: 100_000 },
           ...{ answers: new AnswerBudget(DEFAULT_LIMITS), cursorSecret: Buffer.from('secret') },
-          waits: new WaitReports({ tell: async (report) => this.#graph.report(owner.name, report) }),
+          waits: new WaitReports({ send: async (report) => this.#graph.report(owner.name, report) }),
         })
         const onError = (message: string, error: unknown): void => {
           if (!(error instanceof KvError)) this.#defect(error, message)

@@ -76,31 +76,31 @@ export class HttpApi implements PercolatorApi {
   prewrite({ primary, commitEffects: riders, ...request }: PrewriteRequest): Promise<PrewriteAnswer> {
     const message = riders === undefined ? request : { ...request, riders }
     // Without mutations the server chooses the primary: a token with prefixes could not name it.
-    return this.#tell('prewrite', message.mutations.length === 0 ? message : { ...message, primary })
+    return this.#send('prewrite', message.mutations.length === 0 ? message : { ...message, primary })
   }
 
   commit(request: CommitRequest): Promise<CommitAnswer> {
-    return this.#tell('commit', request)
+    return this.#send('commit', request)
   }
 
   async rollback(request: RollbackRequest): Promise<void> {
-    await this.#tell('rollback', request)
+    await this.#send('rollback', request)
   }
 
   async cleanup(request: CleanupRequest): Promise<void> {
-    await this.#tell('cleanup', request)
+    await this.#send('cleanup', request)
   }
 
   checkTxnStatus(request: CheckTxnStatusRequest): Promise<TxnStatus> {
-    return this.#tell('check_txn_status', request)
+    return this.#send('check_txn_status', request)
   }
 
   checkSecondaryLocks(request: CheckSecondaryLocksRequest): Promise<CheckSecondaryLocksAnswer> {
-    return this.#tell('check_secondary_locks', request)
+    return this.#send('check_secondary_locks', request)
   }
 
   txnHeartBeat(request: TxnHeartBeatRequest): Promise<TxnHeartBeatAnswer> {
-    return this.#tell('txn_heart_beat', request)
+    return this.#send('txn_heart_beat', request)
   }
 
   acquirePessimisticLock(request: AcquirePessimisticLockRequest): Promise<AcquirePessimisticLockAnswer> {
@@ -110,7 +110,7 @@ export class HttpApi implements PercolatorApi {
   }
 
   async pessimisticRollback(request: PessimisticRollbackRequest): Promise<void> {
-    await this.#tell('pessimistic_rollback', request)
+    await this.#send('pessimistic_rollback', request)
   }
 
   async validateReads({ leases, ...request }: ValidateReadsRequest): Promise<void> {
@@ -120,7 +120,7 @@ export class HttpApi implements PercolatorApi {
 
   resolveLock({ txns, keys }: ResolveLockRequest): Promise<ResolveLockAnswer> {
     // The HTTP call accepts `keys` only together with a single transaction.
-    return this.#tell('resolve_lock', keys === undefined ? { txns } : { ...txns[0], keys })
+    return this.#send('resolve_lock', keys === undefined ? { txns } : { ...txns[0], keys })
   }
 
   scanLock(request: ScanLockRequest): Promise<ScanLockAnswer> {
@@ -136,7 +136,7 @@ export class HttpApi implements PercolatorApi {
   }
 
   async deleteRange(request: { readonly start: Uint8Array; readonly end: Uint8Array }): Promise<void> {
-    await this.#tell('delete_range', request)
+    await this.#send('delete_range', request)
   }
 
   /** Sends a call that an abort interrupts. */
@@ -145,7 +145,7 @@ export class HttpApi implements PercolatorApi {
   }
 
   /** Sends a call that an abort does not interrupt. */
-  #tell<T>(call: CallName, message: object): Promise<T> {
+  #send<T>(call: CallName, message: object): Promise<T> {
     return this.#call(call, message, undefined)
   }
 

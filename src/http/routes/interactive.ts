@@ -8,8 +8,8 @@ import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
 import {
   commitEffectsOf,
-  learnObservers,
   leaseChecksOf,
+  refreshObservers,
   requireAccess,
   requireObserved,
 } from '../wire/commit-effects.js'
@@ -140,7 +140,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const commitEffects = commitEffectsOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders: commitEffects })
     if (commitEffects !== undefined) {
-      await learnObservers(commitEffects, database)
+      await refreshObservers(commitEffects, database)
       requireAccess(commitEffects, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(commitEffects, database)
     }

@@ -26,7 +26,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   /** @throws KvError `not_found` */
   async function observerOf(request: FastifyRequest): Promise<Observer> {
     const name = nameOf(request, 'observer')
-    await observers.learn([name])
+    await observers.refreshIfUnknown([name])
     const observer = store.observed.named(name)
     if (observer === undefined || !request.grant.mayAccessRange(observer.range)) throw noSuchObserver(name)
     return observer

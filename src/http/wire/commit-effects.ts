@@ -61,13 +61,13 @@ export function leaseChecksOf(checks: readonly { readonly lease: string; readonl
 }
 
 /** Reads observers that other servers may have registered. @returns undefined when all are known. */
-export function learnObservers(
+export function refreshObservers(
   { acks = [], notify = [] }: CommitEffects,
   { observers }: Pick<Database, 'observers'>,
 ): undefined | Promise<void> {
   return acks.length + notify.length === 0
     ? undefined
-    : observers.learn([...acks, ...notify].map(({ observer }) => observer))
+    : observers.refreshIfUnknown([...acks, ...notify].map(({ observer }) => observer))
 }
 
 /**

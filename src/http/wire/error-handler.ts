@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { isKvError, type KvError } from '../../errors/kv-error.js'
-import { tellTimeLeft } from '../../errors/lock-detail.js'
+import { addTimeLeft } from '../../errors/lock-detail.js'
 import type { Logger } from '../../logger.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
@@ -26,10 +26,10 @@ export function reportTo(log: Logger, meters: HttpMeters, store: Pick<Store, 'no
   }
   return (thrown, requestId) => {
     const error = ofUsersKeys(thrown)
-    tellTimeLeft(error, () => store.now())
+    addTimeLeft(error, () => store.now())
     const problem = problemOf(error, requestId)
     meters.problem(problem.code)
-    if (store.upkeep.isTold(error)) return problem
+    if (store.upkeep.isReported(error)) return problem
     if (isKvError(error, 'storage_unavailable')) logStorage(withoutKey(error), requestId)
     else if (problem.isServerFault) log.error({ err: error, reqId: requestId }, 'request failed')
     return problem

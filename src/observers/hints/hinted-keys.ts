@@ -49,7 +49,7 @@ export class HintedKeys implements DirtyKeys {
 
   async #effectRows(request: EffectRowsRequest): ReturnType<EffectsAsRows> {
     const { acks = [], notify = [] } = request.commitEffects
-    await this.learn([...acks, ...notify].map(({ observer }) => observer))
+    await this.refreshIfUnknown([...acks, ...notify].map(({ observer }) => observer))
     for (const { observer } of notify) await this.#inForce(this.#named(observer).observer, request.signal)
     const { store } = this.#sources
     return effectsAsRows({ store, cells: this.#cells, named: (name) => this.#named(name) }, request)
@@ -73,7 +73,7 @@ export class HintedKeys implements DirtyKeys {
     return [...registrations.values()].map(registeredOf)
   }
 
-  learn(names: readonly string[]): undefined | Promise<void> {
+  refreshIfUnknown(names: readonly string[]): undefined | Promise<void> {
     const { store, registrations } = this.#sources
     const isOld = store.time.elapsedMs() - this.#knownMs > KNOWN_MS
     if (!isOld && names.every((name) => (registrations.get(name)?.sinceTs ?? 0) > 0)) return undefined

@@ -59,7 +59,7 @@ export class MarkedKeys implements DirtyKeys {
   // ---- Registrations
 
   /** Nothing to do: only this process registers observers. */
-  learn(): undefined {}
+  refreshIfUnknown(): undefined {}
 
   refresh(): undefined {}
 

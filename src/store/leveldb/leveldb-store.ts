@@ -364,7 +364,7 @@ function upkeepOf({ health }: RowStore, collection: Collection, { restore }: Pic
     get fault() {
       return health.fault
     },
-    isTold: (error) => health.isTold(error),
+    isReported: (error) => health.isReported(error),
     get restoring() {
       return health.restoring
     },

@@ -160,7 +160,7 @@ export class TableStore implements Store {
     this.upkeep = {
       probe: () => restoreGate.peek() === undefined, // The next call shows whether the engine answers.
       fault: undefined,
-      isTold: () => false,
+      isReported: () => false,
       get restoring() {
         const run = restoreGate.peek()
         if (run === undefined) return undefined
@@ -275,7 +275,7 @@ export class TableStore implements Store {
 
 function ownWaits(): WaitReports {
   const graph = new WaitGraph()
-  return new WaitReports({ tell: async (report) => graph.report('', report) })
+  return new WaitReports({ send: async (report) => graph.report('', report) })
 }
 
 function inTwoPhases(

@@ -4,7 +4,7 @@ import { isKvError } from '../../../src/errors/kv-error.js'
 import type { WaitForEntry } from '../../../src/errors/registry.js'
 import type { AcquirePessimisticLockRequest } from '../../../src/percolator/api.js'
 import type { Store } from '../../../src/store/store.js'
-import type { TellLeader } from '../../../src/store/table/waits/tell-leader.js'
+import type { ReportToLeader } from '../../../src/store/table/waits/report-to-leader.js'
 import type { WaitReport } from '../../../src/store/table/waits/wait-report.js'
 import { WaitReports } from '../../../src/store/table/waits/wait-reports.js'
 import { codeOf, failureOf, prewriteOf, put, utf8, watch } from '../support.js'
@@ -81,8 +81,8 @@ afterEach(async () => {
 })
 
 /** One store, whose leader is the test. */
-async function openWith(tell: TellLeader): Promise<Store> {
-  const store = await openTableStore(new MemoryTable(), {}, new WaitReports({ tell }))
+async function openWith(send: ReportToLeader): Promise<Store> {
+  const store = await openTableStore(new MemoryTable(), {}, new WaitReports({ send }))
   stores.push(store)
   return store
 }

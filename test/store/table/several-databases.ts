@@ -30,7 +30,7 @@ export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
     tables.map(async (table, i) => {
       const answers = new AnswerBudget(DEFAULT_LIMITS)
       const cursorSecret = utf8('secret')
-      const waits = new WaitReports({ tell: async (report) => graph.report(String(i), report) })
+      const waits = new WaitReports({ send: async (report) => graph.report(String(i), report) })
       const store = new TableStore({
         ...{ table, oracle, clock, answers, cursorSecret, waits },
         cacheBytesMax: 100_000,

@@ -144,7 +144,7 @@ class LogCheck {
           if (!removed.has(change) && !(await this.#hasCopy(change))) lost.add(change)
         } else if (isOf(change, changeIn(writeKey(change.key, change.commitTs), sealed))) this.#logged.add(change)
       }
-      if (lost.size > 0) for (const { stored, changes } of records) await this.#tellLost(stored, changes, lost)
+      if (lost.size > 0) for (const { stored, changes } of records) await this.#reportLost(stored, changes, lost)
     }
   }
 
@@ -162,7 +162,7 @@ class LogCheck {
     }
   }
 
-  async #tellLost(stored: Buffer, changes: readonly LoggedChange[], lost: ReadonlySet<LoggedChange>): Promise<void> {
+  async #reportLost(stored: Buffer, changes: readonly LoggedChange[], lost: ReadonlySet<LoggedChange>): Promise<void> {
     const kept = changes.filter((change) => !lost.has(change))
     if (kept.length === changes.length) return
     let ops: EngineOp[] = [

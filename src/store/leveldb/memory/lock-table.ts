@@ -59,16 +59,16 @@ export class LockTable {
       entry.isInDoubt = undefined
     }
     if (this.#holding !== undefined) rank(this.#holding, entry)
-    if (this.#watches.size > 0) for (const tell of this.#watches) tell(entry)
+    if (this.#watches.size > 0) for (const listener of this.#watches) listener(entry)
   }
 
   /**
-   * Calls `tell` for every lock that is put from now on, because a walk may have passed its key. @returns a function that ends
+   * Calls `listener` for every lock that is put from now on, because a walk may have passed its key. @returns a function that ends
    * the watch.
    */
-  watch(tell: (entry: LockEntry) => void): () => void {
-    this.#watches.add(tell)
-    return () => this.#watches.delete(tell)
+  watch(listener: (entry: LockEntry) => void): () => void {
+    this.#watches.add(listener)
+    return () => this.#watches.delete(listener)
   }
 
   delete(key: Uint8Array): void {

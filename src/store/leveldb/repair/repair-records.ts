@@ -184,7 +184,7 @@ class RecordsRepair {
           isMarkLow = true
           return
         }
-        this.#tell(finding)
+        this.#report(finding)
         ops.push(...finding.ops)
         if (ops.length >= OPS_AT_A_TIME) await this.#sealed.write(ops.splice(0), true)
       },
@@ -196,7 +196,7 @@ class RecordsRepair {
     return isMarkLow
   }
 
-  #tell({ kind, isLoss, ops, message, key, ts = 0 }: Finding): void {
+  #report({ kind, isLoss, ops, message, key, ts = 0 }: Finding): void {
     const isKnown = kind === 'lost_version' && key !== undefined && this.#mayHaveLostWrite(key, ts)
     if (isLoss && !isKnown) {
       if (key !== undefined) this.#lostKeys.add(keyText(key))
@@ -291,7 +291,7 @@ class RecordsRepair {
     const ops: EngineOp[] = []
     await check(async (finding) => {
       this.#findings++
-      this.#tell(finding)
+      this.#report(finding)
       ops.push(...finding.ops)
       if (ops.length >= OPS_AT_A_TIME) await this.#sealed.write(ops.splice(0), true)
     })

@@ -86,7 +86,7 @@ export class LevelDbChangeLog implements ChangeLog {
     return () => this.#listeners.delete(listener)
   }
 
-  get isHeard(): boolean {
+  get hasListeners(): boolean {
     return this.#listeners.size > 0
   }
 

@@ -47,7 +47,7 @@ export class Health {
   #restoring: RestoreProgress | undefined
   #reopening: Promise<void> | undefined
   #reopenings = 0
-  #told: string | undefined
+  #reported: string | undefined
   #refusedSinceMs = 0
   /** Set when closing begins. A failed write then does not reopen the database: the next opening of the directory decides it. */
   #isClosing = false
@@ -98,8 +98,10 @@ export class Health {
   }
 
   /** True for an error that only repeats what `onChange` reported: a failed write, and the refusals that follow from it. */
-  isTold(error: unknown): boolean {
-    return isKvError(error, 'storage_unavailable') && this.#told !== undefined && error.message.includes(this.#told)
+  isReported(error: unknown): boolean {
+    return (
+      isKvError(error, 'storage_unavailable') && this.#reported !== undefined && error.message.includes(this.#reported)
+    )
   }
 
   requireAvailable(): void {
@@ -167,16 +169,16 @@ export class Health {
     if (state.name === 'ended') return Promise.resolve()
     if (state.name === 'closing' || state.name === 'closed') this.#state = { ...state, fault }
     else {
-      if (state.name === 'open') this.#tellRefused(fault)
+      if (state.name === 'open') this.#reportRefused(fault)
       this.#state = { name: 'recovering', failure: fault, fault, isEngineUp: true, reopenNotBefore: 0 }
     }
     return this.#isClosing ? Promise.resolve() : this.#reopen()
   }
 
-  #tellRefused(fault: string): void {
+  #reportRefused(fault: string): void {
     if (this.#onChange === undefined) return
     this.#refusedSinceMs = performance.now()
-    this.#told = fault
+    this.#reported = fault
     this.#onChange(`writes are refused until the disk takes them again: ${fault}`, false)
   }
 

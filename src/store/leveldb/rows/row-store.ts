@@ -380,8 +380,9 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
       done(error)
     }
     const answered: Answered = (error) => {
-      const told = error === undefined ? run(this.#told(published, changes, effects, decidedEffects)) : undefined
-      if (told instanceof Promise) told.then(ended, ended)
+      const notifying =
+        error === undefined ? run(this.#notifyListeners(published, changes, effects, decidedEffects)) : undefined
+      if (notifying instanceof Promise) notifying.then(ended, ended)
       else ended(error)
     }
     const submit = (ops: EngineOp[]): void => {
@@ -405,17 +406,17 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
     }
   }
 
-  *#told(
+  *#notifyListeners(
     published: PublishedLocks,
     changes: readonly LoggedChange[],
     effects: readonly CellEffect[] | undefined,
     decidedEffects: DecidedEffects | undefined,
   ): Generator<void, void, void> {
     this.changes.noteExpiries(changes)
-    if (this.changes.isHeard) yield* this.changes.notifyListeners(changes)
+    if (this.changes.hasListeners) yield* this.changes.notifyListeners(changes)
     yield* published.finalize()
-    if (effects !== undefined) yield* this.observed.tell(effects)
-    if (decidedEffects?.consumers !== undefined) this.consumers.tell(decidedEffects.consumers)
+    if (effects !== undefined) yield* this.observed.notifyListeners(effects)
+    if (decidedEffects?.consumers !== undefined) this.consumers.notifyListeners(decidedEffects.consumers)
   }
 
   /**

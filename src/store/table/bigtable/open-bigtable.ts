@@ -17,7 +17,7 @@ import { registryRowsOf } from '../records/registry-table.js'
 import { RestoreGate } from '../restore/restore-gate.js'
 import { TableStore } from '../table-store.js'
 import { LeadingGraph } from '../waits/leading-graph.js'
-import { tellLeader } from '../waits/tell-leader.js'
+import { reportToLeader } from '../waits/report-to-leader.js'
 import { LOCK_WAITS } from '../waits/wait-report.js'
 import { WaitReports } from '../waits/wait-reports.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
@@ -86,7 +86,7 @@ export async function joinTable(
   })
   oracle.start()
   const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
-  const tell = tellLeader({
+  const send = reportToLeader({
     ...{ id, leading },
     role: () => oracle.role,
     ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
@@ -95,7 +95,7 @@ export async function joinTable(
     ...{ table, oracle, clock, answers, restoreGate, registeringMs },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
-    waits: new WaitReports({ tell }),
+    waits: new WaitReports({ send }),
     onClose: close,
   })
   const registry = new TableRegistry({ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() })

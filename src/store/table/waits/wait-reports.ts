@@ -2,7 +2,7 @@ import type { WaitForEntry } from '../../../errors/registry.js'
 import { backgroundTimer } from '../../../event-loop/background-timer.js'
 import type { Timer } from '../../../oracle/waiting-requests.js'
 import { EDGE_BYTES_MAX } from '../../lock-waits.js'
-import type { TellLeader } from './tell-leader.js'
+import type { ReportToLeader } from './report-to-leader.js'
 import { costOf, ENDED_MAX, type NumberedWait, REPORT_BYTES_MAX } from './wait-report.js'
 
 /** How often a continuing wait is reported again, so that the next leader knows it too. */
@@ -13,14 +13,14 @@ const GATHER_MS = 20
 const PAUSE_MS = 100
 
 export interface WaitReportsOptions {
-  readonly tell: TellLeader
+  readonly send: ReportToLeader
   readonly timer?: Timer | undefined
   readonly nowMs?: (() => number) | undefined
 }
 
 interface Wait extends NumberedWait {
   readonly onCircle: (circle: readonly WaitForEntry[]) => void
-  toldMs: number
+  sentMs: number
 }
 
 /**
@@ -29,21 +29,21 @@ interface Wait extends NumberedWait {
  * and an unreported wait ends by its time-out.
  */
 export class WaitReports {
-  readonly #tell: TellLeader
+  readonly #send: ReportToLeader
   readonly #timer: Timer
   readonly #nowMs: () => number
   /** In the order in which they began. */
-  readonly #untold = new Map<number, Wait>()
+  readonly #unsent = new Map<number, Wait>()
   /** In the order in which they were reported. */
-  readonly #told = new Map<number, Wait>()
+  readonly #sent = new Map<number, Wait>()
   readonly #ended = new Set<number>()
   #ids = 0
-  #isTelling = false
+  #isSending = false
   #isClosed = false
   #stopTimer: (() => void) | undefined
 
-  constructor({ tell, timer = backgroundTimer, nowMs = () => performance.now() }: WaitReportsOptions) {
-    this.#tell = tell
+  constructor({ send, timer = backgroundTimer, nowMs = () => performance.now() }: WaitReportsOptions) {
+    this.#send = send
     this.#timer = timer
     this.#nowMs = nowMs
   }
@@ -54,11 +54,11 @@ export class WaitReports {
    */
   begin(wait: WaitForEntry, onCircle: Wait['onCircle']): () => void {
     const id = ++this.#ids
-    this.#untold.set(id, { id, wait, onCircle, toldMs: 0 })
+    this.#unsent.set(id, { id, wait, onCircle, sentMs: 0 })
     this.#pump()
     return () => {
-      this.#untold.delete(id)
-      if (!this.#told.delete(id)) return
+      this.#unsent.delete(id)
+      if (!this.#sent.delete(id)) return
       this.#ended.add(id)
       this.#pump()
     }
@@ -68,7 +68,7 @@ export class WaitReports {
   waits(limit: number): WaitForEntry[] {
     const waits: WaitForEntry[] = []
     let bytes = 0
-    for (const some of [this.#told, this.#untold])
+    for (const some of [this.#sent, this.#unsent])
       for (const { wait } of some.values()) {
         if (waits.length >= limit || bytes >= EDGE_BYTES_MAX) return waits
         waits.push(wait)
@@ -83,12 +83,12 @@ export class WaitReports {
   }
 
   #pump(): void {
-    if (this.#isTelling || this.#isClosed) return
-    this.#isTelling = true
+    if (this.#isSending || this.#isClosed) return
+    this.#isSending = true
     this.#stopTimer?.()
     void this.#report().then((pauseMs) => {
       const again = (): void => {
-        this.#isTelling = false
+        this.#isSending = false
         this.#pumpWhenDue()
       }
       if (pauseMs === 0) again()
@@ -97,10 +97,10 @@ export class WaitReports {
   }
 
   #pumpWhenDue(): void {
-    const [oldest] = this.#told.values()
-    if (this.#untold.size > 0 || this.#ended.size > 0) this.#pump()
+    const [oldest] = this.#sent.values()
+    if (this.#unsent.size > 0 || this.#ended.size > 0) this.#pump()
     else if (oldest !== undefined && !this.#isClosed) {
-      const dueMs = Math.max(0, oldest.toldMs + RENEW_MS - this.#nowMs())
+      const dueMs = Math.max(0, oldest.sentMs + RENEW_MS - this.#nowMs())
       this.#stopTimer = this.#timer(dueMs, () => this.#pump())
     }
   }
@@ -112,15 +112,15 @@ export class WaitReports {
     if (waits.length === 0 && ended.length === 0) return 0
     for (const id of ended) this.#ended.delete(id)
     try {
-      const circles = await this.#tell({ waits: waits.map(({ id, wait }) => ({ id, wait })), ended })
+      const circles = await this.#send({ waits: waits.map(({ id, wait }) => ({ id, wait })), ended })
       if (circles === undefined) {
-        this.#forgetTold()
+        this.#forgetSent()
         return 0
       }
-      for (const { id, circle } of circles) this.#told.get(id)?.onCircle(circle)
+      for (const { id, circle } of circles) this.#sent.get(id)?.onCircle(circle)
       return isFull || this.#ended.size > 0 ? 0 : GATHER_MS
     } catch {
-      this.#forgetTold()
+      this.#forgetSent()
       return PAUSE_MS
     }
   }
@@ -135,9 +135,9 @@ export class WaitReports {
       return bytes <= REPORT_BYTES_MAX
     }
     let isFull = false
-    for (const some of [this.#untold, this.#told]) {
+    for (const some of [this.#unsent, this.#sent]) {
       for (const each of some.values()) {
-        if (some === this.#told && each.toldMs + RENEW_MS > nowMs) break
+        if (some === this.#sent && each.sentMs + RENEW_MS > nowMs) break
         isFull = !fits(each)
         if (isFull) break
         waits.push(each)
@@ -145,18 +145,18 @@ export class WaitReports {
       if (isFull) break
     }
     for (const each of waits) {
-      this.#untold.delete(each.id)
-      this.#told.delete(each.id)
-      each.toldMs = nowMs
-      this.#told.set(each.id, each)
+      this.#unsent.delete(each.id)
+      this.#sent.delete(each.id)
+      each.sentMs = nowMs
+      this.#sent.set(each.id, each)
     }
     return { waits, isFull }
   }
 
   /** The server that keeps the graph may know none of them. Ended waits expire there by themselves. */
-  #forgetTold(): void {
-    for (const [id, wait] of this.#told) this.#untold.set(id, wait)
-    this.#told.clear()
+  #forgetSent(): void {
+    for (const [id, wait] of this.#sent) this.#unsent.set(id, wait)
+    this.#sent.clear()
     this.#ended.clear()
   }
 }

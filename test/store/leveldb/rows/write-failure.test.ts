@@ -646,7 +646,7 @@ test('the log is told once that writes are refused and once that they are accept
   })
   const call = () => failing.prewrite(prewriteOf(5, [put('a')], { tryOnePc: true, minCommitTs: clock.ts(5) }))
   for (const outcome of await Promise.allSettled([call(), call(), call()]))
-    expect(outcome.status === 'rejected' && failing.upkeep.isTold(outcome.reason)).toBe(true)
+    expect(outcome.status === 'rejected' && failing.upkeep.isReported(outcome.reason)).toBe(true)
   await accepted
   await engine.quiet()
   expect(failing.upkeep.fault).toBeUndefined()

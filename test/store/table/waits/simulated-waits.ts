@@ -1,6 +1,6 @@
 import type { WaitForEntry } from '../../../../src/errors/registry.js'
 import { LeadingGraph } from '../../../../src/store/table/waits/leading-graph.js'
-import { tellLeader } from '../../../../src/store/table/waits/tell-leader.js'
+import { reportToLeader } from '../../../../src/store/table/waits/report-to-leader.js'
 import type { WaitAnswer, WaitAsk } from '../../../../src/store/table/waits/wait-report.js'
 import { WaitReports } from '../../../../src/store/table/waits/wait-reports.js'
 import { waitCircle } from '../../../../src/store/wait-circle.js'
@@ -69,14 +69,14 @@ export class SimulatedWaits {
     const process = new SimulatedProcess(world)
     const epochOf = () => (server.view.leader === server.url ? server.view.epoch : undefined)
     const leading = new LeadingGraph(epochOf, () => world.nowMs)
-    const tell = tellLeader({
+    const send = reportToLeader({
       id: `${server.url} ${world.moment()}`,
       leading,
       role: () => ({ role: epochOf() === undefined ? 'follower' : 'leader', leader: server.view.leader }),
       ask: (url, ask) => this.#ask(process, url, ask),
     })
     const timer = (ms: number, call: () => void) => process.after(ms, call)
-    Object.assign(server, { process, leading, reports: new WaitReports({ tell, timer, nowMs: () => world.nowMs }) })
+    Object.assign(server, { process, leading, reports: new WaitReports({ send, timer, nowMs: () => world.nowMs }) })
   }
 
   #ask(from: SimulatedProcess, url: string, ask: WaitAsk): Promise<WaitAnswer | 'not_leader'> {

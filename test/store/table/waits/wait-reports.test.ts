@@ -19,7 +19,7 @@ describe('what one server tells', () => {
     readonly heard: { readonly atMs: number; readonly report: WaitReport }[] = []
     answer: () => Promise<readonly FoundCircle[] | undefined> = async () => []
     readonly reports = new WaitReports({
-      tell: async (report) => {
+      send: async (report) => {
         this.heard.push({ atMs: this.world.nowMs, report })
         return this.answer()
       },

@@ -7,9 +7,9 @@ import type { FoundCircle, WaitAnswer, WaitAsk, WaitReport } from './wait-report
  * @returns the circles that the waits close; undefined when the graph did not know this server, and all waits have to be reported
  *   again. Rejects without an answer; the report may have been taken.
  */
-export type TellLeader = (report: WaitReport) => Promise<readonly FoundCircle[] | undefined>
+export type ReportToLeader = (report: WaitReport) => Promise<readonly FoundCircle[] | undefined>
 
-export interface TellLeaderOptions {
+export interface ReportToLeaderOptions {
   readonly id: string
   readonly role: () => Pick<OracleRole, 'role' | 'leader'>
   readonly leading: LeadingGraph
@@ -17,7 +17,7 @@ export interface TellLeaderOptions {
 }
 
 /** Reports to the server that hands out timestamps, which may be this one. One call at a time. */
-export function tellLeader({ id, role, leading, ask }: TellLeaderOptions): TellLeader {
+export function reportToLeader({ id, role, leading, ask }: ReportToLeaderOptions): ReportToLeader {
   let graph = ''
   let sequence = 0
   return async (report) => {
