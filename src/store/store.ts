@@ -13,10 +13,10 @@ import type {
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
 import type { ChangeLog, KeyWatcher } from './change-log.js'
-import type { Claim } from './claim.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
 import type { HintedCells } from './hinted-cells.js'
+import type { LatchSet } from './latch-set.js'
 import type { MarkedCells } from './marked-cells.js'
 import type { Observed } from './observed.js'
 import type { Pace } from './pace.js'
@@ -198,7 +198,7 @@ export interface Store extends PercolatorApi {
    * Correctness must not depend on it, because the protocol checks for conflicts itself. It keeps one-shot transactions
    * from conflicting with each other again and again.
    */
-  exclusive<T>(claim: Claim, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
+  exclusive<T>(latchSet: LatchSet, body: (prewrite: Store['prewrite']) => Promise<T>): Promise<T>
 
   /**
    * `exclusive` in one turn of the event loop, for small transactions that commit in one phase. If `body` returns true, the
@@ -207,7 +207,7 @@ export interface Store extends PercolatorApi {
    * @returns false, having done nothing, when a latch is taken, a written key is locked, or `body` returned false; always if
    *   commits take two phases.
    */
-  exclusiveSync(claim: Claim, body: (prewrite: PrewriteSync) => boolean): boolean
+  exclusiveSync(latchSet: LatchSet, body: (prewrite: PrewriteSync) => boolean): boolean
 
   /**
    * The newest version of `keys` that a client has committed above every timestamp handed out; 0: none. Call it inside

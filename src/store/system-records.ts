@@ -9,14 +9,14 @@ export interface SystemWrite {
   readonly value: Uint8Array | undefined
 }
 
-/** The name of a system record in a `Claim`. It differs from every key, because keys have no character above U+00FF. */
-export function claimOf(name: string): string {
+/** The name of a system record in a `LatchSet`. It differs from every key, because keys have no character above U+00FF. */
+export function latchOf(name: string): string {
   return `\u0100${name}`
 }
 
 /**
  * Records of the server itself. They have no versions, and no call for keys, ranges or prefixes reaches them.
- * A write that depends on the present record must read it while the name is held, by `hold` or by a `Claim`.
+ * A write that depends on the present record must read it while the name is held, by `hold` or by a `LatchSet`.
  */
 export interface SystemRecords {
   /**

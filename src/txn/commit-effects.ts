@@ -3,11 +3,11 @@ import { attachedKey } from '../percolator/codec/attached-key.js'
 import type { CommitEffects } from '../percolator/commit-effects.js'
 import { nameOfConsumer } from '../store/consumers.js'
 import type { HeldLeases } from '../store/held-leases.js'
-import { claimOf } from '../store/system-records.js'
+import { latchOf } from '../store/system-records.js'
 import type { Op } from './op.js'
 
 /**
- * Latch names, as in `Claim`, for what the commit effects change: rows of cells, rows of keys that `ops` attach to leases, and
+ * Latch names, as in `LatchSet`, for what the commit effects change: rows of cells, rows of keys that `ops` attach to leases, and
  * records of consumers. A transaction holds them as it does the keys that it writes.
  */
 export function* effectLatches(
@@ -16,7 +16,7 @@ export function* effectLatches(
 ): Generator<string, void, void> {
   for (const { key } of acks) yield keyText(key)
   for (const { keys } of notify) for (const key of keys) yield keyText(key)
-  for (const { consumer } of positions) yield claimOf(nameOfConsumer(consumer))
+  for (const { consumer } of positions) yield latchOf(nameOfConsumer(consumer))
   if (leases.length === 0) return
   const fences = new Map(leases.map(({ lease, fence }) => [lease, fence]))
   for (const op of ops) {

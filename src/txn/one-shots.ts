@@ -13,7 +13,7 @@ import { timed } from '../event-loop/stages.js'
 import { runSliced } from '../event-loop/time-slicer.js'
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
-import type { Claim } from '../store/claim.js'
+import type { LatchSet } from '../store/latch-set.js'
 import type { Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 import { type Check, checksFailed, failedChecks } from './check.js'
@@ -105,7 +105,7 @@ export class OneShots {
     }
   }
 
-  async #runTries(request: OneShot, { keys, claim }: Plan): Promise<Once<OneShotAnswer>> {
+  async #runTries(request: OneShot, { keys, latchSet }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
     let backoff: Backoff | undefined
@@ -116,10 +116,10 @@ export class OneShots {
           request.lockWaitMs,
           () => {
             const beganMs = stages === undefined ? 0 : performance.now()
-            return this.#claiming(claim, (prewrite, inBackground) => {
-              if (claim !== undefined) stages?.since('latchMs', beganMs)
+            return this.#holding(latchSet, (prewrite, inBackground) => {
+              if (latchSet !== undefined) stages?.since('latchMs', beganMs)
               const context = { ...this.#tryContext, inBackground }
-              return isReading || claim === undefined
+              return isReading || latchSet === undefined
                 ? this.#tryCounted(request, keys, context, prewrite)
                 : this.#try(request, keys, context, undefined, prewrite)
             })
@@ -145,16 +145,16 @@ export class OneShots {
    * Answers when `body` does, but holds the latches until its background work is done: before that, the next
    * transaction of these keys would only meet the locks of this one.
    */
-  #claiming<T>(
-    claim: Claim | undefined,
+  #holding<T>(
+    latchSet: LatchSet | undefined,
     body: (prewrite: Store['prewrite'], inBackground: TransactionContext['inBackground']) => Promise<T>,
   ): Promise<T> {
     const { exclusive, prewrite } = this.#store
     const { inBackground } = this.#context
-    if (claim === undefined) return body(prewrite, inBackground)
-    if (this.#isOnePhase) return exclusive(claim, (prewrite) => body(prewrite, inBackground))
+    if (latchSet === undefined) return body(prewrite, inBackground)
+    if (this.#isOnePhase) return exclusive(latchSet, (prewrite) => body(prewrite, inBackground))
     return new Promise((resolve, reject) => {
-      const held = exclusive(claim, async (prewrite) => {
+      const held = exclusive(latchSet, async (prewrite) => {
         let rest: Promise<unknown> | undefined
         const both = (work: Promise<unknown>): void => {
           inBackground(work)

@@ -1,14 +1,14 @@
 import { keyText } from '../bytes/key-text.js'
 import { SLICE_ITEMS } from '../limits.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
-import type { Claim } from '../store/claim.js'
+import type { LatchSet } from '../store/latch-set.js'
 import { effectLatches } from './commit-effects.js'
 import type { OneShot } from './one-shot.js'
 import { isRangeOp } from './op.js'
 
 /** Keys of a one-shot transaction, by `keyText`. A key may be in both sets. */
 export interface OneShotKeys {
-  /** Includes what the commit effects change, as in `Claim`. */
+  /** Includes what the commit effects change, as in `LatchSet`. */
   readonly written: ReadonlySet<string>
   readonly read: ReadonlyMap<string, Uint8Array>
   /** More keys are written than `written` says, because only their range is known. */
@@ -23,7 +23,7 @@ export interface Plan {
    * undefined when nothing is written: reads of one snapshot need no latches, and must not make other requests wait.
    * Also undefined when ranges are deleted, whose keys are unknown: the prewrite takes the latches and finds conflicts.
    */
-  readonly claim: Claim | undefined
+  readonly latchSet: LatchSet | undefined
 }
 
 export function* planOf({ checks, ops, isolation, commitEffects, idempotency }: OneShot): Generator<void, Plan, void> {
@@ -60,11 +60,11 @@ export function* planOf({ checks, ops, isolation, commitEffects, idempotency }: 
   const deletesRange = ops.some(({ op }) => op === 'delete_range')
   const touches = ops.some(({ op }) => op === 'touch')
   const keys = { written, read, deletesRange, touches }
-  if (written.size === 0 || deletesRange) return { keys, claim: undefined }
+  if (written.size === 0 || deletesRange) return { keys, latchSet: undefined }
   const onlyRead: string[] = []
   for (const text of held) if (!written.has(text)) onlyRead.push(text)
   // Of several serializable transactions that scan each other's writes, only one could commit.
   const isAlone = isolation === 'serializable' && ops.some(isRangeOp)
   const ownKeys = idempotency === undefined ? [] : [keyText(outcomeKey(idempotency.key))]
-  return { keys, claim: { written: [...written, ...ownKeys], read: onlyRead, isAlone } }
+  return { keys, latchSet: { written: [...written, ...ownKeys], read: onlyRead, isAlone } }
 }

@@ -59,8 +59,8 @@ export class SyncCommit {
 
   #write(request: OneShot, done: OneShotDone): boolean {
     const { ops } = request
-    const claim = { written: writtenBy(request), read: [], isAlone: false }
-    return this.#store.exclusiveSync(claim, (prewrite) => {
+    const latchSet = { written: writtenBy(request), read: [], isAlone: false }
+    return this.#store.exclusiveSync(latchSet, (prewrite) => {
       const startTs = this.#startTs()
       if (startTs === undefined || this.#mayBeRepeat(request, startTs)) return false
       return this.#commit(prewrite, startTs, runSync(ops, NOTHING_READ, startTs), request, done)
@@ -71,12 +71,12 @@ export class SyncCommit {
     const { checks, ops, isolation, commitEffects } = request
     // Validation of other reads takes several turns, and a scan needs a snapshot.
     if (isolation === 'serializable' || ops.some(isRangeOp)) return false
-    const { keys, claim } = runToEnd(planOf(request))
-    if (claim === undefined || keys.read.size > READS_MAX) return false
+    const { keys, latchSet } = runToEnd(planOf(request))
+    if (latchSet === undefined || keys.read.size > READS_MAX) return false
     const counted = new CountedReads(this.#store.answers, request.caller)
     let isTaken = false
     try {
-      isTaken = this.#store.exclusiveSync(claim, (prewrite) => {
+      isTaken = this.#store.exclusiveSync(latchSet, (prewrite) => {
         const startTs = this.#startTs()
         const found = startTs === undefined ? undefined : this.#read(keys.read, startTs, counted)
         if (startTs === undefined || found === undefined || this.#mayBeRepeat(request, startTs)) return false

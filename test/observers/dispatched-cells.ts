@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { CellBudget } from '../../src/observers/marks/cell-budget.js'
-import { type Claim, Dispatcher, type KnownFailure } from '../../src/observers/marks/dispatcher.js'
+import { Dispatcher, type KnownFailure, type WorkerClaim } from '../../src/observers/marks/dispatcher.js'
 import type { Entry } from '../../src/observers/rules/cell.js'
 
 const KEYS = [...'abcdef']
@@ -47,7 +47,7 @@ export const histories: fc.Arbitrary<Event[]> = fc.array(
 )
 
 interface FailedRun {
-  readonly claim: Claim
+  readonly claim: WorkerClaim
   /** What is on disk now; null: the cell was clean. Absent before the decision. */
   outcome?: KnownFailure | null
   /** The latch of its row is free again. */
@@ -71,11 +71,11 @@ export class DispatchedCells {
   #ts = 0
   readonly #entries = new Map<string, Entry>()
   readonly #failures = new Map<string, KnownFailure>()
-  readonly #claims = new Map<string, { readonly claim: Claim; untilMs: number }>()
+  readonly #claims = new Map<string, { readonly claim: WorkerClaim; untilMs: number }>()
   readonly #failed: FailedRun[] = []
   /** Writes that have landed and are not told yet, by key. They hold its latch. */
   readonly #untold = new Map<string, () => void>()
-  readonly #unfenced: Claim[] = []
+  readonly #unfenced: WorkerClaim[] = []
   /** There was no room for a failure. */
   #wasFull = false
   /** There was no room for a delay after the last start. */
@@ -240,7 +240,7 @@ export class DispatchedCells {
     }
   }
 
-  #checkTaken({ cell: { text, attempts } }: Claim): void {
+  #checkTaken({ cell: { text, attempts } }: WorkerClaim): void {
     const failure = this.#failures.get(text)
     if (!this.#entries.has(text)) throw new Error(`${text} is clean`)
     if (failure !== undefined && failure.notBeforeMs > this.#nowMs && !this.#isEarly)
@@ -254,7 +254,7 @@ export class DispatchedCells {
     if (claim !== undefined) this.#dispatcher.fenced(claim, ++this.#ts)
   }
 
-  #withClaim(which: number, body: (claim: Claim) => void): void {
+  #withClaim(which: number, body: (claim: WorkerClaim) => void): void {
     const [text, claimed] = [...this.#claims][which % this.#claims.size] ?? []
     if (text === undefined || claimed === undefined) return
     const claim = this.#dispatcher.claimed(text, claimed.claim.fence)

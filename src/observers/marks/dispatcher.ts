@@ -43,7 +43,7 @@ export interface KnownCell extends Ranked {
   /** The cell became known while failures were forgotten, so it may have failed before, and may have been parked. */
   isUnsure: boolean
   /** Present while the cell is claimed or settling. */
-  claim: Claim | undefined
+  claim: WorkerClaim | undefined
   /** Fence of the last claim. */
   fence: Timestamp
   isFound: boolean
@@ -52,7 +52,7 @@ export interface KnownCell extends Ranked {
 }
 
 /** A claim is in force while its cell refers to it. */
-export interface Claim {
+export interface WorkerClaim {
   readonly cell: KnownCell
   readonly worker: string
   readonly leaseMs: number
@@ -260,8 +260,8 @@ export class Dispatcher {
   // ---- Claims
 
   /** @returns new claims, which wait for their fences. `isRefused`: cells are ready, but the budget has no room. */
-  take({ limit, worker, leaseMs, nowMs }: Take): { readonly claims: Claim[]; readonly isRefused: boolean } {
-    const claims: Claim[] = []
+  take({ limit, worker, leaseMs, nowMs }: Take): { readonly claims: WorkerClaim[]; readonly isRefused: boolean } {
+    const claims: WorkerClaim[] = []
     const sources = { fifo: this.#fifo.values(), found: this.#found.values() }
     while (claims.length < limit && this.#counts.queued > 0) {
       if (this.#budget.isFull) return { claims, isRefused: true }
@@ -276,7 +276,7 @@ export class Dispatcher {
   }
 
   /** @returns false when the claim is over already. */
-  fenced(claim: Claim, fence: Timestamp): boolean {
+  fenced(claim: WorkerClaim, fence: Timestamp): boolean {
     if (!isClaimed(claim)) return false
     claim.fence = fence
     claim.cell.fence = fence
@@ -284,17 +284,17 @@ export class Dispatcher {
   }
 
   /** The claim with this fence, while it is in force. */
-  claimed(text: string, fence: Timestamp): Claim | undefined {
+  claimed(text: string, fence: Timestamp): WorkerClaim | undefined {
     const claim = this.#cells.get(text)?.claim
     return claim !== undefined && claim.fence === fence && fence > 0 && isClaimed(claim) ? claim : undefined
   }
 
-  extend(claim: Claim, untilMs: number): void {
+  extend(claim: WorkerClaim, untilMs: number): void {
     if (isClaimed(claim)) this.#moveUntil(claim.cell, 'claimed', untilMs)
   }
 
   /** Ends a claim without counting an attempt. @param atMs when the cell is ready; absent: at once. */
-  release(claim: Claim, atMs?: number): void {
+  release(claim: WorkerClaim, atMs?: number): void {
     const { cell } = claim
     if (!isClaimed(claim)) return
     if (atMs === undefined) this.#ready(cell)
@@ -304,7 +304,7 @@ export class Dispatcher {
   // ---- Failed runs
 
   /** Ends the claim. The cell is not handed out until `settled` or `unsettled` is called. */
-  withhold({ cell }: Claim): void {
+  withhold({ cell }: WorkerClaim): void {
     this.#move(cell, 'withheld')
   }
 
@@ -313,7 +313,7 @@ export class Dispatcher {
    * @param wasParked the cell was parked, and marked since. @returns false when a run has committed since: then nothing must be
    *   written.
    */
-  decided(claim: Claim, wasParked: boolean): boolean {
+  decided(claim: WorkerClaim, wasParked: boolean): boolean {
     const { cell } = claim
     if (!stands(claim)) return false
     if (wasParked && cell.isUnsure) this.#lessParked()
@@ -324,7 +324,7 @@ export class Dispatcher {
   }
 
   /** The outcome could not be written: the run counts as not begun. */
-  failureUnwritten(claim: Claim, atMs: number): void {
+  failureUnwritten(claim: WorkerClaim, atMs: number): void {
     if (stands(claim)) this.#moveUntil(claim.cell, 'delayed', atMs)
   }
 
@@ -332,7 +332,7 @@ export class Dispatcher {
    * The outcome is on disk. A cell parked by it needs nothing more, because that was told already.
    * @param failure absent: another run has committed, and the cell was clean.
    */
-  failureWritten(claim: Claim, failure: KnownFailure | undefined, nowMs: number): void {
+  failureWritten(claim: WorkerClaim, failure: KnownFailure | undefined, nowMs: number): void {
     const { cell } = claim
     if (!stands(claim)) return
     this.#touched?.add(cell.text)
@@ -379,8 +379,8 @@ export class Dispatcher {
   /**
    * Ends delays that are over. @returns claims whose lease is over, `withheld` now. At most `DUE_MAX` at once; more may be left.
    */
-  due(nowMs: number): Claim[] {
-    const expired: Claim[] = []
+  due(nowMs: number): WorkerClaim[] {
+    const expired: WorkerClaim[] = []
     for (let i = 0; i < DUE_MAX; i++) {
       const cell = this.#times.first
       if (cell === undefined || cell.rank > nowMs) break
@@ -545,7 +545,7 @@ export class Dispatcher {
     else if (cell.age.place === -1) this.#ages.set(cell.age, cell.entry.changeTs)
   }
 
-  #count(claim: Claim | undefined, change: 1 | -1): void {
+  #count(claim: WorkerClaim | undefined, change: 1 | -1): void {
     if (claim === undefined) return
     const { worker } = claim
     const claimed = (this.#claimedBy.get(worker) ?? 0) + change
@@ -554,11 +554,11 @@ export class Dispatcher {
   }
 }
 
-function stands(claim: Claim): boolean {
+function stands(claim: WorkerClaim): boolean {
   return claim.cell.claim === claim
 }
 
-function isClaimed(claim: Claim): boolean {
+function isClaimed(claim: WorkerClaim): boolean {
   return stands(claim) && claim.cell.state === 'claimed'
 }
 

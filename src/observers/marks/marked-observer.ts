@@ -18,7 +18,7 @@ import type { Cell, CellChange, Entry, Failure } from '../rules/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../rules/observers-api.js'
 import { Workers } from '../workers.js'
 import type { CellBudget } from './cell-budget.js'
-import { type Claim, Dispatcher, type DispatcherSizes, type KnownFailure } from './dispatcher.js'
+import { Dispatcher, type DispatcherSizes, type KnownFailure, type WorkerClaim } from './dispatcher.js'
 import { PendingWalk } from './pending-walk.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
 
@@ -264,7 +264,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   }
 
   /** When no cell is left to hand out, the claim waits on. Never rejects. */
-  async #handOut(claim: WaitingClaim, taken: readonly Claim[]): Promise<void> {
+  async #handOut(claim: WaitingClaim, taken: readonly WorkerClaim[]): Promise<void> {
     try {
       const notifications = await this.#notifications(claim, taken)
       const isOver = this.#ended !== undefined || this.#stored.isPaused || claim.rank <= this.#nowMs()
@@ -285,7 +285,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
    * Asks for timestamps and reads in one turn, so that no commit falls between the fences.
    * @returns undefined when the cells must not be handed out now.
    */
-  async #notifications(asked: WaitingClaim, taken: readonly Claim[]): Promise<Notification[] | undefined> {
+  async #notifications(asked: WaitingClaim, taken: readonly WorkerClaim[]): Promise<Notification[] | undefined> {
     const { store } = this.#sources
     const next = store.tso(taken.length)
     const last = typeof next === 'number' ? next : await next
@@ -308,7 +308,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   }
 
   /** Drops claims of changes above their fence: a client has committed ahead of the clock. */
-  #fenced(taken: readonly Claim[], first: Timestamp): Claim[] {
+  #fenced(taken: readonly WorkerClaim[], first: Timestamp): WorkerClaim[] {
     const { store } = this.#sources
     return taken.filter((claim, i) => {
       if (!this.#dispatcher.fenced(claim, first + i)) return false
@@ -320,7 +320,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     })
   }
 
-  #putBack(claims: readonly Claim[]): void {
+  #putBack(claims: readonly WorkerClaim[]): void {
     for (const claim of claims) this.#dispatcher.release(claim)
     this.#serveSoon()
   }
@@ -534,7 +534,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     this.#serve()
   }
 
-  #expire(claims: readonly Claim[]): void {
+  #expire(claims: readonly WorkerClaim[]): void {
     if (claims.length === 0) return
     const { report } = this.#sources
     this.#fail(claims.map((claim) => ({ claim, run: { error: 'lease expired' } }))).catch(report)
@@ -579,7 +579,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
 }
 
 interface Failed {
-  readonly claim: Claim
+  readonly claim: WorkerClaim
   readonly run: FailedRun
 }
 
@@ -593,7 +593,7 @@ function keyOf(text: string): Uint8Array {
   return Buffer.from(text, 'latin1')
 }
 
-function notificationOf({ cell: { text, entry, attempts }, fence }: Claim): Notification {
+function notificationOf({ cell: { text, entry, attempts }, fence }: WorkerClaim): Notification {
   return { key: keyOf(text), fence, commitTs: entry.changeTs, kind: entry.kind, attempt: attempts + 1 }
 }
 

@@ -74,7 +74,7 @@ export interface Change<T> {
    * @param isRepeat an earlier decision of this change may have been written in part.
    */
   readonly decide: (rows: readonly RowView[], isRepeat?: boolean) => Decision<T>
-  /** Further latches, as in `Claim`: keys whose cells change, and system records. No duplicates, none of `keys`. */
+  /** Further latches, as in `LatchSet`: keys whose cells change, and system records. No duplicates, none of `keys`. */
   readonly latches?: readonly string[] | undefined
   readonly preparation?: Preparation | undefined
   /**

@@ -8,9 +8,9 @@ import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { ChangeLog } from '../change-log.js'
-import { exclusiveLatches } from '../claim.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
+import { exclusiveLatches } from '../latch-set.js'
 import type { MarkedCells } from '../marked-cells.js'
 import type { Observed } from '../observed.js'
 import { oldestStartTs } from '../oldest-lock.js'
@@ -310,17 +310,17 @@ class LevelDbStore implements CompleteStore {
 
   readonly prewrite: Store['prewrite'] = (request) => this.#calls.prewrite(request)
 
-  readonly exclusive: Store['exclusive'] = (claim, body) => {
+  readonly exclusive: Store['exclusive'] = (latchSet, body) => {
     return guard(() =>
-      this.#rows.latches.hold(exclusiveLatches(claim), () => body(this.#prewriteExclusive), claim.read),
+      this.#rows.latches.hold(exclusiveLatches(latchSet), () => body(this.#prewriteExclusive), latchSet.read),
     )
   }
-  readonly exclusiveSync: Store['exclusiveSync'] = (claim, body) => {
+  readonly exclusiveSync: Store['exclusiveSync'] = (latchSet, body) => {
     const { latches, locks } = this.#rows
-    if (locks.hasAny(claim.written)) return false // The prewrite would be refused.
-    const written = exclusiveLatches(claim)
-    if (!latches.take(written, claim.read)) return false
-    const release = (): void => latches.release(written, claim.read)
+    if (locks.hasAny(latchSet.written)) return false // The prewrite would be refused.
+    const written = exclusiveLatches(latchSet)
+    if (!latches.take(written, latchSet.read)) return false
+    const release = (): void => latches.release(written, latchSet.read)
     let isTaken = false
     try {
       isTaken = body((request, done) =>

@@ -9,10 +9,10 @@ import type { Timestamp } from '../../timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { WriteCalls } from '../calls/write-calls.js'
-import { exclusiveLatches } from '../claim.js'
 import { ConsumerMoves } from '../consumers.js'
 import { HeldLeases } from '../held-leases.js'
 import type { HintedCells } from '../hinted-cells.js'
+import { exclusiveLatches } from '../latch-set.js'
 import { Latches } from '../latches.js'
 import { Observed } from '../observed.js'
 import { Restoration } from '../restoration.js'
@@ -116,7 +116,7 @@ export class TableStore implements Store {
    * Latches of whole transactions and of system records. Transactions hold them during all other calls, which take latches of
    * their own.
    */
-  readonly #claims = new Latches()
+  readonly #latches = new Latches()
   readonly #onClose: () => void
 
   constructor(options: TableStoreOptions) {
@@ -139,7 +139,7 @@ export class TableStore implements Store {
       restored: () => restoreGate.safePoint,
     })
     const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
-    const system = new SystemRows(table, this.#scan, this.#claims)
+    const system = new SystemRows(table, this.#scan, this.#latches)
     this.system = system
     const { observed } = this
     const registrations = new Registrations(observed, registeringMs)
@@ -250,8 +250,8 @@ export class TableStore implements Store {
   readonly acquirePessimisticLock: Store['acquirePessimisticLock'] = (request) => this.#pessimistic.acquire(request)
   readonly pessimisticRollback: Store['pessimisticRollback'] = (request) => this.#calls.pessimisticRollback(request)
 
-  readonly exclusive: Store['exclusive'] = (claim, body) =>
-    this.#claims.hold(exclusiveLatches(claim), () => body(this.prewrite), claim.read)
+  readonly exclusive: Store['exclusive'] = (latchSet, body) =>
+    this.#latches.hold(exclusiveLatches(latchSet), () => body(this.prewrite), latchSet.read)
 
   readonly deleteRange: Store['deleteRange'] = async (range) => {
     const ts = await this.tso(1) // Transactions that lock from now on commit above it.

@@ -132,14 +132,14 @@ export function changeCases(contract: Contract): void {
 
   needing('onePhaseCommit')('a commit inside `exclusive`, and one in a single turn', async () => {
     const store = await open()
-    const claim = (key: string) => ({ written: [key], read: [], isAlone: false })
+    const latchSet = (key: string) => ({ written: [key], read: [], isAlone: false })
     const startTs = await store.tso(1)
     const asked = (key: string) => prewriteOf(startTs, [put(key, '1')], { tryOnePc: true, linearizable: true })
-    const inside = await store.exclusive(claim('a'), (prewrite) => prewrite(asked('a')))
+    const inside = await store.exclusive(latchSet('a'), (prewrite) => prewrite(asked('a')))
     const commits: Timestamp[] = [inside.onePcCommitTs ?? 0]
     let isTaken = false
     const answered = new Promise<Timestamp>((resolve, reject) => {
-      isTaken = store.exclusiveSync(claim('b'), (prewriteSync) =>
+      isTaken = store.exclusiveSync(latchSet('b'), (prewriteSync) =>
         prewriteSync(asked('b'), (error, answer) => (error ? reject(error) : resolve(answer?.onePcCommitTs ?? 0))),
       )
     })

@@ -5,7 +5,7 @@ import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/
 import type { PositionEffect } from '../../../src/percolator/commit-effects.js'
 import { consumerWrite, nameOfConsumer } from '../../../src/store/consumers.js'
 import type { Store } from '../../../src/store/store.js'
-import { claimOf } from '../../../src/store/system-records.js'
+import { latchOf } from '../../../src/store/system-records.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { codeOf, failureOf, prewriteOf, put, utf8 } from '../support.js'
 import type { Contract } from './contract.js'
@@ -150,11 +150,11 @@ export function consumerCases(contract: Contract): void {
     const store = await open()
     const { position } = await register(store)
     const ts = await store.tso(1)
-    const claim = { written: ['k', claimOf(nameOfConsumer('copy'))], read: [], isAlone: false }
+    const latchSet = { written: ['k', latchOf(nameOfConsumer('copy'))], read: [], isAlone: false }
     const commitEffects = { positions: [step(position, ts)] }
     const startTs = await store.tso(1)
     const request = prewriteOf(startTs, [put('k')], { tryOnePc: true, linearizable: true, commitEffects })
-    await store.exclusive?.(claim, (prewrite) => prewrite(request))
+    await store.exclusive?.(latchSet, (prewrite) => prewrite(request))
     expect((await stored(store))?.position).toBe(ts)
   })
 

@@ -1,16 +1,16 @@
 import { expect } from 'vitest'
-import type { Claim } from '../../../src/store/claim.js'
+import type { LatchSet } from '../../../src/store/latch-set.js'
 import { prewriteOf, put, read, write } from '../support.js'
 import type { Contract } from './contract.js'
 
 /** Keys that a body has to itself. */
 export function exclusiveCases({ open, test, needing }: Contract): void {
-  const claim = (...written: string[]): Claim => ({ written, read: [], isAlone: false })
+  const latchSet = (...written: string[]): LatchSet => ({ written, read: [], isAlone: false })
 
   needing('onePhaseCommit')('others wait; the prewrite handed in does not', async () => {
     const store = await open()
     const order: string[] = []
-    const inside = store.exclusive(claim('a', 'b'), async (prewrite) => {
+    const inside = store.exclusive(latchSet('a', 'b'), async (prewrite) => {
       const other = store.prewrite(prewriteOf(10, [put('a', 'other')], { tryOnePc: true })).then(
         () => 'written',
         (error: { code?: string }) => error.code,
@@ -28,7 +28,7 @@ export function exclusiveCases({ open, test, needing }: Contract): void {
 
   test('a body that throws lets the keys go', async () => {
     const store = await open()
-    const failing = store.exclusive(claim('a'), async () => {
+    const failing = store.exclusive(latchSet('a'), async () => {
       throw new Error('on purpose')
     })
     await expect(failing).rejects.toThrow('on purpose')

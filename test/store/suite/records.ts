@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { keyText } from '../../../src/bytes/key-text.js'
 import type { ScanRequest } from '../../../src/percolator/api.js'
 import { reservedKey, reservedName } from '../../../src/percolator/codec/reserved-key.js'
-import { claimOf, type SystemName, type SystemWrite } from '../../../src/store/system-records.js'
+import { latchOf, type SystemName, type SystemWrite } from '../../../src/store/system-records.js'
 import { codeOf, prewriteOf, put, text, turn, utf8, watch } from '../support.js'
 import type { Contract } from './contract.js'
 
@@ -42,8 +42,8 @@ export function recordCases(contract: Contract): void {
     const store = await open()
     let release = (): void => {}
     const held = store.system.hold(['pin/a'], () => new Promise<void>((done) => (release = done)))
-    const claim = { written: [keyText(utf8('b')), claimOf('pin/a')], read: [], isAlone: false }
-    const claimed = watch(store.exclusive(claim, async () => {}))
+    const latchSet = { written: [keyText(utf8('b')), latchOf('pin/a')], read: [], isAlone: false }
+    const claimed = watch(store.exclusive(latchSet, async () => {}))
     for (const key of ['pin/a', 'lease/a']) await store.prewrite(prewriteOf(await store.tso(1), [put(key)]))
     await turn()
     expect(claimed.isSettled()).toBe(false)
@@ -53,7 +53,7 @@ export function recordCases(contract: Contract): void {
 
   test('claims that share a name run together, and keep others from it', async () => {
     const store = await open()
-    const shared = { written: [], read: [claimOf('pin/a')], isAlone: false }
+    const shared = { written: [], read: [latchOf('pin/a')], isAlone: false }
     const releases: (() => void)[] = []
     const readers = [1, 2].map(() => store.exclusive(shared, () => new Promise<void>((done) => releases.push(done))))
     await turn()

@@ -23,7 +23,7 @@ import type { EffectsDecision, PrewriteEffects } from '../../calls/prewrite.js'
 import { cellName } from '../../cell-names.js'
 import { nameOfConsumer } from '../../consumers.js'
 import type { CellEffect } from '../../observed.js'
-import { claimOf, type SystemName } from '../../system-records.js'
+import { latchOf, type SystemName } from '../../system-records.js'
 import type { RowStore } from './row-store.js'
 
 interface AckToMake extends AskedAck {
@@ -106,7 +106,7 @@ export class LevelDbCommitEffects implements PrewriteEffects {
     for (const { effect } of this.#acks) latches.add(keyText(effect.key))
     for (const { key } of this.#notify) latches.add(keyText(key))
     for (const { key } of this.#request.mutations) latches.delete(keyText(key))
-    for (const { effect } of this.#positions) latches.add(claimOf(nameOfConsumer(effect.consumer)))
+    for (const { effect } of this.#positions) latches.add(latchOf(nameOfConsumer(effect.consumer)))
     return [...latches]
   }
 

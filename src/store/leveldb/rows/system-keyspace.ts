@@ -1,5 +1,5 @@
 import { lowestAfter } from '../../../bytes/sorted-map.js'
-import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
+import { latchOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
 import { pagesOf } from '../engine/engine.js'
 import { nameOfSystem, systemKey, systemRange } from '../records/keyspace.js'
 import { PAGE } from './batch-sizes.js'
@@ -9,7 +9,7 @@ import type { RowStore } from './row-store.js'
 
 const NONE = new Uint8Array()
 
-/** The system records in CF_SYSTEM. Names and keys share one table of latches, so that a transaction can claim both at once. */
+/** The system records in CF_SYSTEM. Names and keys share one table of latches, so that a transaction can latch both at once. */
 export class SystemKeyspace implements SystemRecords {
   readonly #rows: RowStore
 
@@ -18,7 +18,7 @@ export class SystemKeyspace implements SystemRecords {
   }
 
   hold<T>(names: readonly string[], body: () => Promise<T>): Promise<T> {
-    return this.#rows.latches.hold(names.map(claimOf), body)
+    return this.#rows.latches.hold(names.map(latchOf), body)
   }
 
   get(name: SystemName): Promise<Uint8Array | undefined> {

@@ -1,7 +1,7 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { lowestAfter } from '../../../bytes/sorted-map.js'
 import type { Latches } from '../../latches.js'
-import { claimOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
+import { latchOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
 import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
@@ -28,7 +28,7 @@ export class SystemRows implements SystemRecords {
   }
 
   hold<T>(names: readonly string[], body: () => Promise<T>): Promise<T> {
-    return this.#latches.hold(names.map(claimOf), body)
+    return this.#latches.hold(names.map(latchOf), body)
   }
 
   async get(name: SystemName): Promise<Uint8Array | undefined> {

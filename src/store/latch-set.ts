@@ -1,8 +1,8 @@
 /**
- * Keys of a one-shot transaction, as `keyText`, and system records, as `claimOf`. Each text must appear once in the two lists
+ * Keys of a one-shot transaction, as `keyText`, and system records, as `latchOf`. Each text must appear once in the two lists
  * together.
  */
-export interface Claim {
+export interface LatchSet {
   readonly written: readonly string[]
   readonly read: readonly string[]
   /** Only one body with `isAlone` runs at a time. For serializable transactions that read ranges. */
@@ -13,6 +13,6 @@ export interface Claim {
 const ALONE_LATCH = '\u0100'
 
 /** The latches that a claim takes exclusively; those of `read` are shared. */
-export function exclusiveLatches({ written, isAlone }: Claim): readonly string[] {
+export function exclusiveLatches({ written, isAlone }: LatchSet): readonly string[] {
   return isAlone ? [...written, ALONE_LATCH] : written
 }
