@@ -107,12 +107,12 @@ function grantOf(access: 'rw' | 'ro', token: string, prefixes: readonly string[]
     .digest('base64url')
   return new Grant({
     mayWrite: access === 'rw',
-    prefixes: prefixes.length === 0 ? undefined : prefixes.map(bytesOf),
+    prefixes: prefixes.length === 0 ? undefined : prefixes.map(decodedBytes),
     identity,
   })
 }
 
-function bytesOf(encoded: string): Buffer {
+function decodedBytes(encoded: string): Buffer {
   const parts = encoded.split(/(%[0-9a-fA-F]{2})/)
   return Buffer.concat(parts.map((part, i) => (i % 2 === 1 ? Buffer.from(part.slice(1), 'hex') : Buffer.from(part))))
 }

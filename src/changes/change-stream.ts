@@ -12,7 +12,7 @@ import type { ChangeLog, ChangePage } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Channel, Follower } from './channel.js'
-import { bytesOf, CommittedTxn, feedChangeOf } from './committed-txn.js'
+import { CommittedTxn, changeBytes, feedChangeOf } from './committed-txn.js'
 import type { Feed, FeedUser } from './feed.js'
 import { withOldValues } from './old-values.js'
 import type { PageReads } from './page-reads.js'
@@ -260,7 +260,7 @@ export class ChangeStream implements Follower, FeedUser {
     const merged = ranges && mergedRanges(ranges)
     const read = log.read({ since: this.#position, upTo, ranges: merged, keysOnly })
     const reading = {
-      bytesOf: ({ changes }: ChangePage): number => changes.reduce((sum, change) => sum + bytesOf(change), 0),
+      pageBytes: ({ changes }: ChangePage): number => changes.reduce((sum, change) => sum + changeBytes(change), 0),
       keptBytes: () => parts.keptBytes,
       isOver: () => this.#isOver || this.#failure !== undefined,
     }
@@ -271,7 +271,7 @@ export class ChangeStream implements Follower, FeedUser {
       if (oldValues) yield* this.#addWithOld(parts, changes)
       else
         for (const change of changes)
-          parts.add(change.commitTs, change.startTs, feedChangeOf(change, keysOnly), bytesOf(change))
+          parts.add(change.commitTs, change.startTs, feedChangeOf(change, keysOnly), changeBytes(change))
       parts.endUpTo(page.upTo)
       yield* this.#batch(parts.take(), page.upTo)
       if (this.#isOver || this.#failure !== undefined) return
@@ -317,7 +317,7 @@ export class ChangeStream implements Follower, FeedUser {
     while (feed.resolved < ts && !this.#isOver) await this.#passed()
     const after = from === true ? undefined : afterKey(from.key)
     const reading = {
-      bytesOf: (pairs: readonly Pair[]): number => pairs.reduce((sum, pair) => sum + pairCost(pair), 0),
+      pageBytes: (pairs: readonly Pair[]): number => pairs.reduce((sum, pair) => sum + pairCost(pair), 0),
       isOver: () => this.#isOver,
     }
     for await (const pairs of reads.pages(this.#pairs(ts, after), reading))

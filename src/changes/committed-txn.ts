@@ -11,10 +11,10 @@ const CHANGE_OBJECTS = 320
 const TXN_OBJECTS = 200
 
 export function memoryOf(change: Change): number {
-  return bytesOf(change) + CHANGE_OBJECTS
+  return changeBytes(change) + CHANGE_OBJECTS
 }
 
-export function bytesOf(change: Change): number {
+export function changeBytes(change: Change): number {
   if (change.type === 'delete_range') return CHANGE_BYTES + change.key.length + change.end.length
   if (change.type === 'expire') return CHANGE_BYTES + change.key.length
   return CHANGE_BYTES + change.key.length + (change.value?.length ?? 0)
@@ -51,7 +51,7 @@ export class CommittedTxn {
   get bytes(): number {
     if (this.#bytes === -1) {
       this.#bytes = 0
-      for (const change of this.changes) this.#bytes += bytesOf(change)
+      for (const change of this.changes) this.#bytes += changeBytes(change)
     }
     return this.#bytes
   }

@@ -9,7 +9,7 @@ import type { ChangeListener, ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { Channel, type Follower } from './channel.js'
-import { bytesOf, CommittedTxn } from './committed-txn.js'
+import { CommittedTxn, changeBytes } from './committed-txn.js'
 import { PendingChanges } from './pending-changes.js'
 import { Ring } from './ring.js'
 import type { FeedEvent } from './rules/changes-api.js'
@@ -349,7 +349,7 @@ export class Feed {
       return
     }
     group.changes.push(change)
-    group.bytes += bytesOf(change)
+    group.bytes += changeBytes(change)
     if (group.bytes <= this.#groupBytesMax && group.changes.length <= GROUP_MAX) return
     this.#isMatching = true
     group.large = new Set()

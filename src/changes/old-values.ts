@@ -2,7 +2,7 @@ import { keyText } from '../bytes/key-text.js'
 import type { Change, ExpiryChange, KeyChange } from '../percolator/change.js'
 import type { ChangeLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
-import { bytesOf, feedChangeOf } from './committed-txn.js'
+import { changeBytes, feedChangeOf } from './committed-txn.js'
 import type { FeedChange } from './rules/changes-api.js'
 
 /** Values may be long, so the first read takes few changes. */
@@ -64,12 +64,12 @@ async function readAt(sources: OldSources, changes: readonly Change[], keysOnly:
   const unseen = await readUnseen(sources, changes)
   return changes.map((source) => {
     const change = feedChangeOf(source, keysOnly)
-    if (source.type === 'delete_range') return { source, change, bytes: bytesOf(source) }
+    if (source.type === 'delete_range') return { source, change, bytes: changeBytes(source) }
     const pair = unseen.get(source) ?? found.get(keyText(source.key))
-    if (pair?.value === undefined) return { source, change: { ...change, old: null }, bytes: bytesOf(source) }
+    if (pair?.value === undefined) return { source, change: { ...change, old: null }, bytes: changeBytes(source) }
     const { value, commitTs, expireTs } = pair
     const old = expireTs === undefined ? { value, commitTs } : { value, commitTs, expireTs }
-    return { source, change: { ...change, old }, bytes: bytesOf(source) + value.length }
+    return { source, change: { ...change, old }, bytes: changeBytes(source) + value.length }
   })
 }
 

@@ -53,7 +53,7 @@ export class PageOfTxns {
     if (this.#isFull) return
     const { type: _, ...txn } = event
     this.#group.push(txn)
-    this.#groupBytes += bytesOf(txn)
+    this.#groupBytes += txnBytes(txn)
     if (this.txns.length > 0 && this.#groupBytes > this.#sizes.bytesMax) this.#isFull = true
   }
 
@@ -77,7 +77,7 @@ export class PageOfTxns {
   }
 }
 
-function bytesOf({ changes }: FeedTxn): number {
+function txnBytes({ changes }: FeedTxn): number {
   let bytes = 0
   for (const { key, value, old, end } of changes)
     bytes += key.length + (value?.length ?? 0) + (old?.value.length ?? 0) + (end?.length ?? 0)

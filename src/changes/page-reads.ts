@@ -6,7 +6,7 @@ const READS_MAX = 16
 
 export interface PageReading<T> {
   /** Memory that a page takes. */
-  readonly bytesOf: (page: T) => number
+  readonly pageBytes: (page: T) => number
   /** Memory that the stream keeps of earlier pages while it reads the next: the begin of an unfinished transaction. */
   readonly keptBytes?: () => number
   /** Whether the stream has ended. */
@@ -31,7 +31,7 @@ export class PageReads {
   }
 
   async *pages<T>(source: AsyncGenerator<T, void>, reading: PageReading<T>): AsyncGenerator<T, void> {
-    const { bytesOf, keptBytes, isOver } = reading
+    const { pageBytes, keptBytes, isOver } = reading
     try {
       while (!isOver()) {
         const kept = keptBytes?.() ?? 0
@@ -44,7 +44,7 @@ export class PageReads {
             const { value, done } = await source.next()
             if (done) return
             page = value
-            lease.hold(bytesOf(page))
+            lease.hold(pageBytes(page))
           } finally {
             this.#end()
           }

@@ -73,11 +73,11 @@ export async function* scanPages<A extends As, K extends boolean, Ts extends Tim
     if (last === undefined || pairs.length < asked) return
     left -= pairs.length
     range = rangeAfter(range, last.key, reverse)
-    if (bytesOf(pairs) < PAGE_BYTES_GOAL) size = Math.min(PAGE_MAX, size * 2)
+    if (pairsBytes(pairs) < PAGE_BYTES_GOAL) size = Math.min(PAGE_MAX, size * 2)
     else size = Math.max(1, Math.floor(size / 2))
   }
 }
 
-function bytesOf(pairs: readonly MergedPair[]): number {
+function pairsBytes(pairs: readonly MergedPair[]): number {
   return pairs.reduce((sum, pair) => sum + pairBytes(pair), 0)
 }

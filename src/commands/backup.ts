@@ -167,7 +167,7 @@ class Transfer {
     const start = lastKey && afterKey(lastKey)
     const query = [ts && `ts=${ts}`, start && `start=${percentEncoded(start)}`].filter((part) => part !== undefined)
     const response = await this.server.download(`/v1/admin/backup?${query.join('&')}`, 'application/octet-stream')
-    for await (const block of decodeBackup(this.server.bytesOf(response))) {
+    for await (const block of decodeBackup(this.server.bodyOf(response))) {
       if (block.type === 'header') await this.#begin(block.header)
       if (block.type !== 'data') continue
       const bytes = this.#encoder.data(block.pairs, block.body)

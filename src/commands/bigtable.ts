@@ -1,6 +1,6 @@
 import { printKey } from '../errors/print-key.js'
 import { flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
-import { kindOf, requireSound as requireSoundRecord } from '../store/leveldb/records/system-kinds.js'
+import { kindOf, requireSoundRecord } from '../store/leveldb/records/system-kinds.js'
 import { parseTableAddress, printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
 import type { Finding } from '../store/table/check/check-row.js'
 import type { CheckedTable } from '../store/table/check/check-table.js'
@@ -43,9 +43,9 @@ ${flagsHelp(FLAGS)}`,
 }
 
 async function init(address: TableAddress): Promise<void> {
-  const { makeTable, requireSound } = await import('../store/table/bigtable/table-admin.js') // Loads Google's client.
+  const { makeTable, requireSoundTable } = await import('../store/table/bigtable/table-admin.js') // Loads Google's client.
   const made = await makeTable(address)
-  await requireSound(address)
+  await requireSoundTable(address)
   await print(textOf(printTableAddress(address), made))
 }
 

@@ -48,7 +48,7 @@ ${flagsHelp(DUMP_FLAGS)}`,
         query.set('ts', String(ts))
       }
       const response = await server.download(`/v1/kv?${query}${range.join('')}`, 'application/x-ndjson')
-      for await (const chunk of server.bytesOf(response)) {
+      for await (const chunk of server.bodyOf(response)) {
         await output.write(chunk)
         progress.add(countOf(NEWLINE, chunk), chunk.length)
       }

@@ -119,7 +119,7 @@ async function headerNow(server: RemoteServer): Promise<BackupHeader> {
   const abort = new AbortController()
   const response = await server.send('GET', '/v1/admin/backup', { signal: abort.signal })
   try {
-    return await headerIn(server.bytesOf(response))
+    return await headerIn(server.bodyOf(response))
   } finally {
     response.on('error', () => {}) // The rest of the answer is not needed.
     abort.abort()
@@ -184,7 +184,7 @@ async function addTo(
 async function pageOf(server: RemoteServer, path: string): Promise<Page> {
   const response = await server.send('GET', path, { headers: { accept: ACCEPT } })
   const chunks: Uint8Array[] = []
-  for await (const chunk of server.bytesOf(response)) chunks.push(chunk)
+  for await (const chunk of server.bodyOf(response)) chunks.push(chunk)
   const page = decoded(Buffer.concat(chunks))
   if (!Array.isArray(page?.txns) || !Number.isSafeInteger(page.nextTs)) throw unexpected(response.statusCode ?? 0)
   return page as Page

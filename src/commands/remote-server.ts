@@ -110,7 +110,7 @@ export class RemoteServer {
     const sent = body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: jsonBytes(body) }
     const chunks: Uint8Array[] = []
     const response = await this.send(method, path, sent)
-    for await (const chunk of this.bytesOf(response)) chunks.push(chunk)
+    for await (const chunk of this.bodyOf(response)) chunks.push(chunk)
     const answer = parsed(Buffer.concat(chunks))
     if (answer === undefined) throw unexpected(response.statusCode ?? 0)
     return answer
@@ -125,7 +125,7 @@ export class RemoteServer {
   }
 
   /** Yields the body of an answer. @throws Unreachable when the connection breaks. */
-  async *bytesOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
+  async *bodyOf(response: IncomingMessage): AsyncGenerator<Uint8Array, void, undefined> {
     try {
       yield* response
     } catch {
@@ -134,7 +134,7 @@ export class RemoteServer {
   }
 
   async drain(response: IncomingMessage): Promise<void> {
-    for await (const _ of this.bytesOf(response));
+    for await (const _ of this.bodyOf(response));
   }
 
   close(): void {

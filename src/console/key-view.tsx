@@ -8,7 +8,7 @@ import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
 import { conflictOf, ValueEditor } from './value-editor.js'
 import { ValuePanel } from './value-panel.js'
-import { bytesOf, idOf, shown, sizeOf, type WireBytes } from './wire-bytes.js'
+import { idOf, jsonBytes, shown, sizeOf, type WireBytes } from './wire-bytes.js'
 
 export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   const { server, access, at } = useSession()
@@ -28,7 +28,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   const remove = async (): Promise<void> => {
     if (present === undefined) return
     try {
-      await server.db.delete(bytesOf(name), { ifMatch: present.commitTs })
+      await server.db.delete(jsonBytes(name), { ifMatch: present.commitTs })
       done()
     } catch (failure) {
       setError(conflictOf(failure) ?? failure)

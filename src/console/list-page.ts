@@ -1,7 +1,7 @@
 import { afterPrefix } from '../bytes/key-range.js'
 import type { LockInfo, Pair } from './answers.js'
 import { Refused, type Server } from './server.js'
-import { bytesOf, type WireBytes, wireOf } from './wire-bytes.js'
+import { jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
 /** A key, or all keys up to and with the next slash. */
 export interface Entry {
@@ -40,7 +40,7 @@ export async function loadListPage(
   }: { readonly prefix: WireBytes; readonly from?: Uint8Array | undefined; readonly at?: number | undefined },
   signal: AbortSignal,
 ): Promise<ListPage> {
-  const bytes = bytesOf(prefix)
+  const bytes = jsonBytes(prefix)
   const end = afterPrefix(bytes)
   const range = { ...(bytes.length > 0 && { start: prefix }), ...(end && { end: wireOf(end) }) }
   const { locks } = await server.percolator<{ locks: LockInfo[] }>(
@@ -97,7 +97,7 @@ function take(pairs: readonly Pair[], prefix: Uint8Array, entries: Entry[], isMo
   let folder: Uint8Array | undefined
   let last: Uint8Array | undefined
   for (const { key } of pairs) {
-    const bytes = bytesOf(key)
+    const bytes = jsonBytes(key)
     if (folder !== undefined && startsWith(bytes, folder)) continue
     if (entries.length >= ENTRIES_MAX) return bytes
     const slash = bytes.indexOf(SLASH, prefix.length)

@@ -9,7 +9,7 @@ import { Refused, type Server } from './server.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
 import { WaitGraph } from './wait-graph.js'
-import { bytesOf, idOf, type WireBytes, wireOf } from './wire-bytes.js'
+import { idOf, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
 const EVERY_MS = 1000
 const LOCKS_MAX = 500
@@ -37,7 +37,7 @@ async function loadLocks(
   signal: AbortSignal,
 ): Promise<Locks> {
   const ranges = prefixes?.map((prefix) => {
-    const end = afterPrefix(bytesOf(prefix))
+    const end = afterPrefix(jsonBytes(prefix))
     return { start: prefix, ...(end && { end: wireOf(end) }) }
   }) ?? [{}]
   const answers = await Promise.all(

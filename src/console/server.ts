@@ -1,6 +1,6 @@
 import { connect, type Db } from '../client/index.js'
 import type { Version } from './answers.js'
-import { bytesOf, type WireBytes, wireOf } from './wire-bytes.js'
+import { jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
 /** The page's own URL without its name: a proxy may serve the server below a path. */
 const BASE = location.href.replace(/[?#].*$/, '').replace(/\/console\/?$/, '')
@@ -57,7 +57,7 @@ export class Server {
    * @throws KvError, Refused: `precondition_failed` or `write_conflict` when the key has another version.
    */
   async overwrite(name: WireBytes, value: Uint8Array, { commitTs, expireTs, leaseFence }: Version): Promise<void> {
-    const key = bytesOf(name)
+    const key = jsonBytes(name)
     if (leaseFence === undefined) {
       await this.db.put(key, value, { ifMatch: commitTs, expireAt: expireTs })
       return

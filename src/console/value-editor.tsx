@@ -5,7 +5,7 @@ import type { Version } from './answers.js'
 import { Failure, Panel } from './parts.js'
 import { Refused, reasonOf } from './server.js'
 import { useSession } from './session.js'
-import { bytesOf, bytesOfHex, hexOf, type WireBytes, wireOf } from './wire-bytes.js'
+import { bytesOfHex, hexOf, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
 interface Props {
   readonly name: WireBytes
@@ -19,14 +19,14 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
   const { server } = useSession()
   const editable = present === undefined ? '' : editableText(present.value)
   const [isHex, setHex] = useState(editable === undefined)
-  const [text, setText] = useState(() => editable ?? hexOf(bytesOf(present?.value ?? '')))
+  const [text, setText] = useState(() => editable ?? hexOf(jsonBytes(present?.value ?? '')))
   const [error, setError] = useState<unknown>()
   /** Text that the user was told is not JSON. */
   const [told, setTold] = useState<string>()
   const [isBusy, setBusy] = useState(false)
 
   const turn = (toHex: boolean): void => {
-    const bytes = isHex ? bytesOfHex(text) : bytesOf(text)
+    const bytes = isHex ? bytesOfHex(text) : jsonBytes(text)
     const turned = bytes && (toHex ? hexOf(bytes) : editableText(wireOf(bytes)))
     if (turned !== undefined) {
       setHex(toHex)
@@ -37,7 +37,7 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
 
   const save = async (event: Event): Promise<void> => {
     event.preventDefault()
-    const value = isHex ? bytesOfHex(text) : bytesOf(text)
+    const value = isHex ? bytesOfHex(text) : jsonBytes(text)
     if (value === undefined) return setError(NO_HEX)
     const mistake = isHex ? undefined : jsonMistakeIn(text, present?.value)
     if (mistake !== undefined && told !== text) {
@@ -46,7 +46,7 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
     }
     setBusy(true)
     try {
-      if (present === undefined) await server.db.put(bytesOf(name), value, { ifAbsent: true })
+      if (present === undefined) await server.db.put(jsonBytes(name), value, { ifAbsent: true })
       else await server.overwrite(name, value, present)
       onDone()
     } catch (failure) {

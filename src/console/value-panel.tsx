@@ -1,7 +1,7 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { Panel } from './parts.js'
-import { bytesOf, hexDump, readableSize, sizeOf, textOf, type WireBytes } from './wire-bytes.js'
+import { hexDump, jsonBytes, readableSize, sizeOf, textOf, type WireBytes } from './wire-bytes.js'
 
 type Format = 'text' | 'json' | 'hex'
 
@@ -61,11 +61,11 @@ export function ValuePanel({
 
 function textFor(value: WireBytes, format: Format, json: string | undefined, isWhole: boolean) {
   if (format === 'hex') {
-    const bytes = bytesOf(value)
+    const bytes = jsonBytes(value)
     const isCut = !isWhole && bytes.length > SHOWN_BYTES
     return { text: hexDump(isCut ? bytes.subarray(0, SHOWN_BYTES) : bytes), isCut }
   }
-  const text = format === 'json' && json !== undefined ? json : (textOf(bytesOf(value)) ?? '')
+  const text = format === 'json' && json !== undefined ? json : (textOf(jsonBytes(value)) ?? '')
   const isCut = !isWhole && text.length > SHOWN_CHARACTERS
   return { text: isCut ? text.slice(0, SHOWN_CHARACTERS) : text, isCut }
 }

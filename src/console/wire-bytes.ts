@@ -1,6 +1,6 @@
-import { bytesOf, type JsonBytes } from '../client/http/json-bytes.js'
+import { type JsonBytes, jsonBytes } from '../client/http/json-bytes.js'
 
-export { bytesOf }
+export { jsonBytes }
 export type WireBytes = JsonBytes
 
 const encoder = new TextEncoder()
@@ -23,13 +23,13 @@ export function wireOf(bytes: Uint8Array): WireBytes {
 }
 
 export function sizeOf(wire: WireBytes): number {
-  return typeof wire === 'string' ? encoder.encode(wire).length : bytesOf(wire).length
+  return typeof wire === 'string' ? encoder.encode(wire).length : jsonBytes(wire).length
 }
 
 /** Byte strings are equal when their ids are. Addresses of the page contain them. */
 export function idOf(wire: WireBytes): string {
   if (typeof wire === 'string' && wire.isWellFormed()) return encodeURIComponent(wire)
-  return [...bytesOf(wire)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join('')
+  return [...jsonBytes(wire)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join('')
 }
 
 export function ofId(id: string): WireBytes | undefined {
@@ -53,7 +53,7 @@ export function shown(wire: WireBytes): string {
       if (character === '\t') return '\\t'
       return `\\u{${character.codePointAt(0)?.toString(16)}}`
     })
-  return [...bytesOf(wire)]
+  return [...jsonBytes(wire)]
     .map((byte) =>
       byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : `\\x${byte.toString(16).padStart(2, '0')}`,
     )

@@ -200,7 +200,7 @@ export class WriteBuffer {
   #set(write: BufferedWrite): void {
     const text = keyText(write.key)
     const before = this.#writes.get(text)
-    if (this.#bytes - bytesOf(before) + bytesOf(write) > this.bytesMax) {
+    if (this.#bytes - writeBytes(before) + writeBytes(write) > this.bytesMax) {
       const detail = `the transaction would write over ${this.bytesMax} bytes of keys and values`
       throw new KvError('payload_too_large', detail, { field: 'value', limit: this.bytesMax })
     }
@@ -212,7 +212,7 @@ export class WriteBuffer {
   #replace(text: string, write: BufferedWrite | undefined): void {
     const before = this.#writes.get(text)
     if (this.#views.size > 0) this.#keep(text, before)
-    this.#bytes += bytesOf(write) - bytesOf(before)
+    this.#bytes += writeBytes(write) - writeBytes(before)
     if (write === undefined) {
       this.#writes.delete(text)
       if (!this.#replaced.has(text)) this.#order?.delete(text)
@@ -334,10 +334,10 @@ export function tooManyKeys(keysMax: number): KvError<'payload_too_large'> {
   return new KvError('payload_too_large', detail, { field: 'key', limit: keysMax })
 }
 
-function bytesOf(write: BufferedWrite | undefined): number {
+function writeBytes(write: BufferedWrite | undefined): number {
   return write === undefined ? 0 : pairBytes(write)
 }
 
 function replacedBytesOf(text: string, write: BufferedWrite | undefined): number {
-  return REPLACED_BYTES + text.length + bytesOf(write)
+  return REPLACED_BYTES + text.length + writeBytes(write)
 }

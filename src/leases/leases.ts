@@ -12,7 +12,15 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { AttachedKeys } from './attached-keys.js'
 import { decidePut } from './decide-put.js'
 import type { LeaseTerms, SeenLease } from './lease-terms.js'
-import { closing, heldByAnother, isFree, keysAreLocked, otherFence, requireSound, tooManyWait } from './refusals.js'
+import {
+  closing,
+  heldByAnother,
+  isFree,
+  keysAreLocked,
+  otherFence,
+  requireSoundRequest,
+  tooManyWait,
+} from './refusals.js'
 import { requireHolder, requireLeaseName } from './rules/lease.js'
 import { freeSince, grant, hasKeysToEnd, type LeaseRecord, renewal } from './rules/lease-record.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from './rules/leases-api.js'
@@ -154,7 +162,7 @@ export class Leases implements LeasesApi {
 
   /** See `put`. A renewal that writes nothing is answered in this turn of the event loop. */
   acquire(name: string, request: LeaseRequest): Awaitable<LeaseState> {
-    requireSound(name, request)
+    requireSoundRequest(name, request)
     const renewed = this.#terms.renew(name, request)
     if (renewed === undefined) return this.#ask(name, request)
     this.#counts.renewals++

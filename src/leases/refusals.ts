@@ -4,7 +4,7 @@ import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../limits
 import { requireHolder, requireLeaseName } from './rules/lease.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
-export function requireSound(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
+export function requireSoundRequest(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
   requireLeaseName(name)
   requireHolder(holder)
   integerOf('ttl_ms', ttlMs, LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX)

@@ -32,7 +32,7 @@ export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): A
       })
       request.on('timeout', () => request.destroy(new Error('it does not answer')))
       request.on('error', reject)
-      request.on('response', (response) => bytesOf(response, answerBytesMax).then(resolve, reject))
+      request.on('response', (response) => responseBytes(response, answerBytesMax).then(resolve, reject))
       request.end(body)
     })
   }
@@ -49,7 +49,7 @@ export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): A
   }
 }
 
-async function bytesOf(response: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
+async function responseBytes(response: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
   if (response.statusCode !== 200) {
     response.destroy()
     throw new Error(`it answers with status ${response.statusCode}`)

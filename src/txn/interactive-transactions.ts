@@ -68,7 +68,7 @@ export class InteractiveTransactions {
   #bytes = 0
   /** Per owner: the number of transactions that are open or about to be. */
   readonly #openOf = new Shares()
-  readonly #bytesOf = new Shares()
+  readonly #bytesByOwner = new Shares()
 
   /** @param server id of this server when several share the store. */
   constructor(
@@ -246,7 +246,7 @@ export class InteractiveTransactions {
 
   #count(open: InteractiveTransaction, bytes: number): void {
     this.#bytes += bytes - open.bytes
-    this.#bytesOf.add(open.options.owner, bytes - open.bytes)
+    this.#bytesByOwner.add(open.options.owner, bytes - open.bytes)
     open.bytes = bytes
   }
 
@@ -254,7 +254,7 @@ export class InteractiveTransactions {
   #requireRoom(owner: string | undefined): void {
     if (this.#bytes >= this.#limits.txnsBytesMax)
       throw new KvError('overloaded', `the open transactions hold over ${this.#limits.txnsBytesMax} bytes`, {})
-    this.#bytesOf.require(owner, this.#limits.txnsBytesMax, 'bytes in open transactions')
+    this.#bytesByOwner.require(owner, this.#limits.txnsBytesMax, 'bytes in open transactions')
   }
 
   // ---- The end

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { openTable } from '../../src/store/table/bigtable/google-client.js'
 import type { GcRule } from '../../src/store/table/bigtable/google-package.js'
-import { makeTable, requireSound } from '../../src/store/table/bigtable/table-admin.js'
+import { makeTable, requireSoundTable } from '../../src/store/table/bigtable/table-admin.js'
 import { startEmulator } from './emulator/emulator.mjs'
 import { makeTableOf, ownAddress, withHost } from './own-table.js'
 
@@ -9,19 +9,19 @@ const DAY = { maxAge: { seconds: 86_400 } }
 
 test('a table is made once', async () => {
   const address = ownAddress()
-  await expect(requireSound(address)).rejects.toThrow(
+  await expect(requireSoundTable(address)).rejects.toThrow(
     `bigtable://tests/emulator/${address.table}: there is no such table`,
   )
   expect(await makeTable(address)).toEqual({ table: true, families: ['l', 'w', 'r', 'd', 'v', 'o'] })
-  await requireSound(address)
+  await requireSoundTable(address)
   expect(await makeTable(address)).toEqual({ table: false, families: [] })
-  await requireSound({ ...address, appProfile: 'single' })
+  await requireSoundTable({ ...address, appProfile: 'single' })
 })
 
 test('nothing is left of the try that finds out whether changes are allowed', async () => {
   const address = ownAddress()
   await makeTable(address)
-  await requireSound(address)
+  await requireSoundTable(address)
   const table = await openTable(address)
   expect(
     await table.rows({ ranges: [{ start: Buffer.alloc(0), end: undefined }], columns: [{ family: 'o' }] }),
@@ -33,17 +33,17 @@ test('many servers make one table', async () => {
   const address = ownAddress()
   const made = await Promise.all(Array.from({ length: 5 }, () => makeTable(address)))
   expect(made.filter(({ table }) => table).length).toBe(1)
-  await requireSound(address)
+  await requireSoundTable(address)
 })
 
 test('families that are missing are added, and data stays', async () => {
   const address = ownAddress()
   await makeTableOf(address, { l: { maxNumVersions: 1 }, w: undefined, o: { maxNumVersions: 3 }, other: DAY })
-  await expect(requireSound(address)).rejects.toThrow('it has no column family r, d, v')
+  await expect(requireSoundTable(address)).rejects.toThrow('it has no column family r, d, v')
   const table = await openTable(address)
   await table.put(Buffer.from('k'), [{ family: 'w', qualifier: Buffer.from('a'), value: Buffer.from('1') }])
   expect(await makeTable(address)).toEqual({ table: false, families: ['r', 'd', 'v'] })
-  await requireSound(address)
+  await requireSoundTable(address)
   expect(await table.rows({ keys: [Buffer.from('k')], columns: [{ family: 'w' }] })).toHaveLength(1)
   await table.close()
 })
@@ -59,7 +59,7 @@ test('a rule that removes data by its age is refused', async () => {
     await makeTableOf(address, { l: undefined, w: rule, r: rule, d: undefined, v: undefined, o: undefined })
     const why = /^bigtable:\/\/\S+: the garbage collection of column family w, r has a maximum age/
     await expect(makeTable(address)).rejects.toThrow(why)
-    await expect(requireSound(address)).rejects.toThrow(why)
+    await expect(requireSoundTable(address)).rejects.toThrow(why)
   }
 })
 
@@ -68,7 +68,7 @@ test('an app profile without conditional changes is refused', async () => {
   await withHost(emulator.host, async () => {
     const address = { ...ownAddress(), appProfile: 'any-cluster' }
     await makeTable(address)
-    await expect(requireSound(address)).rejects.toThrow(
+    await expect(requireSoundTable(address)).rejects.toThrow(
       /\?app_profile=any-cluster: a conditional change was refused .* must use single-cluster routing and allow single-row/,
     )
     const table = await openTable(address)

@@ -19,7 +19,7 @@ test('few pages are read at once, and every stream gets its own', async () => {
   const taken = await Promise.all(
     Array.from({ length: 100 }, async (_, name) => {
       const pages: number[] = []
-      for await (const page of reads.pages(source(name), { bytesOf: () => 1, isOver: never })) pages.push(page)
+      for await (const page of reads.pages(source(name), { pageBytes: () => 1, isOver: never })) pages.push(page)
       return pages
     }),
   )
@@ -35,10 +35,10 @@ test('a page counts until the stream is asked for more, and streams wait while h
   async function* source(): AsyncGenerator<number, void> {
     for (;;) yield ++read
   }
-  const first = reads.pages(source(), { bytesOf: () => MIB, isOver: never })
+  const first = reads.pages(source(), { pageBytes: () => MIB, isOver: never })
   await first.next()
   expect(answers.heldBytes).toBe(MIB)
-  const second = reads.pages(source(), { bytesOf: () => MIB, isOver: () => isOver })
+  const second = reads.pages(source(), { pageBytes: () => MIB, isOver: () => isOver })
   const waiting = second.next()
   await new Promise((resolve) => setTimeout(resolve, 0))
   expect(read).toBe(1)
@@ -64,7 +64,7 @@ test('of many streams few are within a transaction, and none of them waits for r
   let [held, most, ended] = [0, 0, 0]
   const streams = Array.from({ length: 200 }, async () => {
     let kept = 0
-    const reading = { bytesOf: () => MIB, keptBytes: () => kept, isOver: never }
+    const reading = { pageBytes: () => MIB, keptBytes: () => kept, isOver: never }
     for await (const page of reads.pages(source(), reading)) {
       kept += MIB
       held += MIB

@@ -1,5 +1,5 @@
 import { keyText } from '../../src/bytes/key-text.js'
-import { kindOf, requireSound } from '../../src/store/leveldb/records/system-kinds.js'
+import { kindOf, requireSoundRecord } from '../../src/store/leveldb/records/system-kinds.js'
 import { FAMILIES } from '../../src/store/table/bigtable/table-admin.js'
 import { checkTable } from '../../src/store/table/check/check-table.js'
 import type { RawRow } from '../../src/store/table/check/raw-rows.js'
@@ -30,7 +30,7 @@ export async function checkRows(rows: TableRows, violations: Violations): Promis
     },
     requireSystemRecord: (name, value) => {
       const kind = kindOf(name)
-      if (kind !== undefined) requireSound(kind, name, value)
+      if (kind !== undefined) requireSoundRecord(kind, name, value)
     },
   })
 }

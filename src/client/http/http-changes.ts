@@ -18,7 +18,7 @@ import { BOOLEAN, INTEGER, listOf, optional, orNull, record, type Shape, TEXT } 
 import { HttpConsumers } from './http-consumers.js'
 import { errorOf } from './http-problem.js'
 import { type HttpStream, type HttpStreamRequest, type HttpTransport, isAway } from './http-transport.js'
-import { bytesOf, JSON_BYTES, type JsonBytes } from './json-bytes.js'
+import { JSON_BYTES, type JsonBytes, jsonBytes } from './json-bytes.js'
 import { keyPath, percentEncode } from './key-path.js'
 import { type ServerError, unexpectedAnswer } from './server-error.js'
 import { type ServerSentEvent, serverSentEvents } from './server-sent-events.js'
@@ -223,9 +223,9 @@ function feedEventOf({ event, data, id }: ServerSentEvent): FeedEvent {
       return {
         type: 'pair',
         ts,
-        key: bytesOf(key),
+        key: jsonBytes(key),
         commitTs,
-        ...(value === undefined ? {} : { value: bytesOf(value) }),
+        ...(value === undefined ? {} : { value: jsonBytes(value) }),
         ...(expireTs === undefined ? {} : { expireTs }),
       }
   }
@@ -234,23 +234,23 @@ function feedEventOf({ event, data, id }: ServerSentEvent): FeedEvent {
 
 function changeOf({ key, op, value, old, expire_ts: expireTs, end }: WireChange): FeedChange {
   return {
-    key: bytesOf(key),
+    key: jsonBytes(key),
     op,
-    ...(value === undefined ? {} : { value: bytesOf(value) }),
+    ...(value === undefined ? {} : { value: jsonBytes(value) }),
     ...(old === undefined ? {} : { old: old && versionOf(old) }),
     ...(expireTs === undefined ? {} : { expireTs }),
-    ...(end === undefined ? {} : { end: bytesOf(end) }),
+    ...(end === undefined ? {} : { end: jsonBytes(end) }),
   }
 }
 
 function versionOf({ value, commit_ts: commitTs, expire_ts: expireTs }: WireVersion): Version {
-  return { value: bytesOf(value), commitTs, ...(expireTs === undefined ? {} : { expireTs }) }
+  return { value: jsonBytes(value), commitTs, ...(expireTs === undefined ? {} : { expireTs }) }
 }
 
 function keyStateOf({ event, data }: ServerSentEvent): KeyState {
   if (event !== 'value' && event !== 'absent') throw unexpected(event)
   const { value, commit_ts: commitTs = 0, expire_ts: expireTs } = parsed<Partial<WirePair>>(data, STATE)
-  return stateOf(value === undefined ? undefined : bytesOf(value), commitTs, expireTs)
+  return stateOf(value === undefined ? undefined : jsonBytes(value), commitTs, expireTs)
 }
 
 function stateOf(value: Uint8Array | undefined, commitTs: Timestamp, expireTs?: Timestamp): KeyState {

@@ -80,7 +80,7 @@ export class HttpObservers implements ObserversApi {
   async extend(name: string, claims: readonly ClaimName[], leaseMs?: number): Promise<ClaimName[]> {
     return (
       await this.#post<{ lost: ClaimName[] }>(name, 'extend', record({ lost: listOf(record(CLAIM)) }), {
-        claims: claims.map(nameOf),
+        claims: claims.map(claimName),
         leaseMs,
       })
     ).lost
@@ -147,7 +147,7 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
 /** Leaves out the other fields of a notification, which may be passed as a claim. */
-function nameOf({ key, fence }: ClaimName): ClaimName {
+function claimName({ key, fence }: ClaimName): ClaimName {
   return { key, fence }
 }
 

@@ -15,7 +15,7 @@ function isBase64(text: unknown): boolean {
 
 const encoder = new TextEncoder()
 
-export function bytesOf(json: JsonBytes): Uint8Array {
+export function jsonBytes(json: JsonBytes): Uint8Array {
   return typeof json === 'string' ? encoder.encode(json) : fromBase64(json.base64)
 }
 

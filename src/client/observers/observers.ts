@@ -122,7 +122,7 @@ export class Observers {
   async extend<C extends ClaimName>(name: string, claims: readonly C[], options: ExtendOptions = {}): Promise<C[]> {
     const { leaseMs, timeoutMs } = extendOptions(options)
     requireName('observer', name)
-    const lost = await this.#call((api) => api.extend(name, claims.map(nameOf), leaseMs), { timeoutMs })
+    const lost = await this.#call((api) => api.extend(name, claims.map(claimName), leaseMs), { timeoutMs })
     const fences = new Set(lost.map(({ fence }) => fence)) // Fences of claims are unique.
     return claims.filter(({ fence }) => fences.has(fence))
   }
@@ -138,7 +138,7 @@ export class Observers {
   ): Promise<{ readonly released: number; readonly parked: Read<A>[] }> {
     const { as = 'text' as A, timeoutMs } = readOptions(options)
     requireName('observer', name)
-    const releases = claims.map(({ error, retryAfterMs, ...claim }) => ({ ...nameOf(claim), error, retryAfterMs }))
+    const releases = claims.map(({ error, retryAfterMs, ...claim }) => ({ ...claimName(claim), error, retryAfterMs }))
     const { released, parked } = await this.#call((api) => api.release(name, releases), { timeoutMs })
     return { released, parked: parked.map((key) => readKey(key, as)) }
   }
@@ -212,6 +212,6 @@ export class Observers {
   }
 }
 
-function nameOf({ key, fence }: ClaimName): ApiClaimName {
+function claimName({ key, fence }: ClaimName): ApiClaimName {
   return { key: toKey(key), fence }
 }

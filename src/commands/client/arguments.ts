@@ -31,7 +31,7 @@ export const EXPIRY_FLAGS = {
 
 type Reader<Name extends string> = Pick<FlagReader<Name>, 'optional' | 'isSet' | 'positionals'>
 
-export function bytesOf(given: Given, flags: Pick<FlagReader<'base64'>, 'isSet'>): Uint8Array {
+export function argumentBytes(given: Given, flags: Pick<FlagReader<'base64'>, 'isSet'>): Uint8Array {
   const { text, from } = given
   if (!flags.isSet('base64')) return Buffer.from(text) // cli.ts and the shell refuse arguments that are not UTF-8.
   const bytes = bytesOfBase64(text)
@@ -40,14 +40,14 @@ export function bytesOf(given: Given, flags: Pick<FlagReader<'base64'>, 'isSet'>
 }
 
 /** The operand KEY. @throws UsageError */
-export function keyOf(flags: Reader<'base64'>): Uint8Array {
-  return bytesOf({ text: notEmpty({ text: flags.positionals[0] ?? '', from: 'KEY' }), from: 'KEY' }, flags)
+export function keyArgument(flags: Reader<'base64'>): Uint8Array {
+  return argumentBytes({ text: notEmpty({ text: flags.positionals[0] ?? '', from: 'KEY' }), from: 'KEY' }, flags)
 }
 
 export function rangeOf(flags: Reader<'prefix' | 'start' | 'end' | 'base64'>) {
   const bound = (name: 'prefix' | 'start' | 'end'): Uint8Array | undefined => {
     const given = flags.optional(name)
-    return given && bytesOf(given, flags)
+    return given && argumentBytes(given, flags)
   }
   const [prefix, start, end] = [bound('prefix'), bound('start'), bound('end')]
   if (prefix === undefined) return { start, end }
@@ -67,7 +67,7 @@ export function idempotencyKeyOf(flags: Reader<'idempotency-key'>): string | und
   return checked(flags.optional('idempotency-key')?.text, requireIdempotencyKey)
 }
 
-export function nameOf(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
+export function nameArgument(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
   return checked(name, (name) => requireName(of, name))
 }
 

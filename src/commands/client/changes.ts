@@ -10,7 +10,7 @@ import {
 import { printKey } from '../../errors/print-key.js'
 import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
 import { integer, UsageError } from '../../server/flags.js'
-import { BASE64_FLAG, nameOf, RANGE_FLAGS, rangeOf } from './arguments.js'
+import { BASE64_FLAG, nameArgument, RANGE_FLAGS, rangeOf } from './arguments.js'
 import { clientCommand, noteOfWait } from './client-command.js'
 import type { Screen } from './screen.js'
 import { shown } from './shown.js'
@@ -50,7 +50,7 @@ that goes away is waited for. A lock that holds the feed back is named after 2 s
     const since = flags.optional('since')
     const sinceTs = since && integer(since, 0, Number.MAX_SAFE_INTEGER)
     const snapshot = flags.isSet('snapshot')
-    const consumer = nameOf('consumer', flags.optional('consumer')?.text)
+    const consumer = nameArgument('consumer', flags.optional('consumer')?.text)
     if (snapshot && sinceTs !== undefined) throw new UsageError('--snapshot does not go with --since')
     const hasRange = Object.values(range).some((bound) => bound !== undefined)
     if (consumer !== undefined && hasRange) throw new UsageError('--consumer has its own range: give no other')

@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { BASE64_FLAG, idempotencyKeyOf, keyOf, ONCE_FLAG, positiveOf } from './arguments.js'
+import { BASE64_FLAG, idempotencyKeyOf, keyArgument, ONCE_FLAG, positiveOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -15,7 +15,7 @@ export const del = clientCommand({
 {"commit_ts":3677245337305090}`,
 
   async run({ db, txn, flags, screen }) {
-    const key = keyOf(flags)
+    const key = keyArgument(flags)
     const ifMatch = positiveOf(flags.optional('if-match'))
     const idempotencyKey = idempotencyKeyOf(flags)
     if (txn !== undefined && (ifMatch ?? idempotencyKey) !== undefined)

@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { AT_FLAGS, BASE64_FLAG, keyOf, RAW_FLAG, readAtOf } from './arguments.js'
+import { AT_FLAGS, BASE64_FLAG, keyArgument, RAW_FLAG, readAtOf } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { shown } from './shown.js'
 import { timeOf } from './time-of.js'
@@ -12,7 +12,7 @@ export const get = clientCommand({
 {"key":"hello","value":"world","commit_ts":3677245337305090}`,
 
   async run({ db, txn, flags, screen }) {
-    const key = keyOf(flags)
+    const key = keyArgument(flags)
     const at = readAtOf(flags)
     if (txn !== undefined && (at.ts ?? at.at) !== undefined)
       throw new UsageError('a transaction reads its own snapshot: give no --ts and no --at')

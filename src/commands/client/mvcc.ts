@@ -1,5 +1,5 @@
 import type { Records } from '../../client/index.js'
-import { BASE64_FLAG, keyOf } from './arguments.js'
+import { BASE64_FLAG, keyArgument } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { shown } from './shown.js'
 
@@ -12,7 +12,7 @@ the columns of the paper, by timestamp.`,
 {"lock":null,"writes":[{"type":"put","start_ts":3677245337305088,"commit_ts":3677245337305089,"short_value":"Ann"}],"values":[]}`,
 
   async run({ db, flags, screen }) {
-    const records = await db.mvcc(keyOf(flags), { as: 'bytes' })
+    const records = await db.mvcc(keyArgument(flags), { as: 'bytes' })
     if (screen.form !== 'table') {
       await screen.line(records)
       return undefined

@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { nameOf } from './arguments.js'
+import { nameArgument } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { shown, shownText } from './shown.js'
 
@@ -11,7 +11,7 @@ export const observers = clientCommand({
 ["words",12,0]`,
 
   async run({ db, flags, screen }) {
-    const name = nameOf('observer', flags.positionals[0])
+    const name = nameArgument('observer', flags.positionals[0])
     if (flags.isSet('parked')) {
       if (name === undefined) throw new UsageError('--parked needs the NAME of an observer')
       const table = screen.table(['key', 'commit_ts', 'attempts', 'parked_at', 'error'])

@@ -1,12 +1,12 @@
 import { UsageError } from '../../server/flags.js'
 import {
   allOf,
+  argumentBytes,
   BASE64_FLAG,
-  bytesOf,
   EXPIRY_FLAGS,
   expiryOf,
   idempotencyKeyOf,
-  keyOf,
+  keyArgument,
   ONCE_FLAG,
   positiveOf,
 } from './arguments.js'
@@ -34,7 +34,7 @@ $ perkv put photo - < photo.jpg
 {"commit_ts":3677245337511938}`,
 
   async run({ db, txn, flags, screen, stdin }) {
-    const key = keyOf(flags)
+    const key = keyArgument(flags)
     const text = flags.positionals[1] ?? ''
     const ifMatch = positiveOf(flags.optional('if-match'))
     const ifAbsent = flags.isSet('if-absent')
@@ -42,7 +42,7 @@ $ perkv put photo - < photo.jpg
     if (ifAbsent && ifMatch !== undefined) throw new UsageError('--if-match does not go with --if-absent')
     if (txn !== undefined && (ifAbsent || (ifMatch ?? idempotencyKey) !== undefined))
       throw new UsageError('conditions do not go with a transaction, whose commit checks what it has read')
-    const value = text === '-' ? await allOf(stdin, VALUE_BYTES_MAX) : bytesOf({ text, from: 'VALUE' }, flags)
+    const value = text === '-' ? await allOf(stdin, VALUE_BYTES_MAX) : argumentBytes({ text, from: 'VALUE' }, flags)
     const expiry = expiryOf(flags)
     if (txn !== undefined) return printWritten(screen, (await txn.put(key, value, expiry)) ?? undefined)
     const condition = ifAbsent ? { ifAbsent } : ifMatch !== undefined ? { ifMatch } : {}

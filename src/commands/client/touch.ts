@@ -1,5 +1,5 @@
 import { UsageError } from '../../server/flags.js'
-import { BASE64_FLAG, EXPIRY_FLAGS, expiryOf, idempotencyKeyOf, keyOf, ONCE_FLAG } from './arguments.js'
+import { BASE64_FLAG, EXPIRY_FLAGS, expiryOf, idempotencyKeyOf, keyArgument, ONCE_FLAG } from './arguments.js'
 import { clientCommand } from './client-command.js'
 import { printWritten } from './written.js'
 
@@ -17,7 +17,7 @@ exit code is 1.`,
 {"commit_ts":3677245337511938}`,
 
   async run({ db, txn, flags, screen }) {
-    const key = keyOf(flags)
+    const key = keyArgument(flags)
     const expiry = expiryOf(flags)
     const persist = flags.isSet('persist')
     const idempotencyKey = idempotencyKeyOf(flags)

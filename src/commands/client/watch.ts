@@ -1,4 +1,4 @@
-import { BASE64_FLAG, keyOf } from './arguments.js'
+import { BASE64_FLAG, keyArgument } from './arguments.js'
 import { clientCommand, noteOfWait } from './client-command.js'
 import { shown } from './shown.js'
 import { timeOf } from './time-of.js'
@@ -14,7 +14,7 @@ once only the last may be printed: perkv changes has all. An absent key has the 
   isEndless: true,
 
   async run({ db, flags, screen, signal, note }) {
-    const key = keyOf(flags)
+    const key = keyArgument(flags)
     const table = screen.table(['commit_ts', 'time', 'value'], { isLive: true })
     let isFirst = true
     for await (const state of db.watch(key, { as: 'bytes', signal, onError: noteOfWait(note) })) {

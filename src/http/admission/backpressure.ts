@@ -24,7 +24,7 @@ export class Backpressure {
 
   /** @returns false when the answer must not be sent: the caller has too many answers in memory already. */
   watch(request: FastifyRequest, { raw }: FastifyReply, payload: unknown): boolean {
-    const bytes = bytesOf(payload)
+    const bytes = payloadBytes(payload)
     if (bytes !== undefined && bytes < LONG_ANSWER_BYTES) return true
     const caller = callerOf(request)
     // A shared answer takes no memory of its own; a generated one only the page that is read ahead.
@@ -60,7 +60,7 @@ export function mayRefuse({ method, routeOptions }: FastifyRequest): boolean {
 }
 
 /** Bytes in memory; undefined for a stream, which is generated while the client receives it. */
-function bytesOf(payload: unknown): number | undefined {
+function payloadBytes(payload: unknown): number | undefined {
   if (payload === undefined || payload === null) return 0
   if (typeof payload === 'string' || payload instanceof Uint8Array) return payload.length
   return payload instanceof LongAnswer ? payload.memoryBytes : undefined

@@ -27,7 +27,7 @@ import {
 import { wireTxn } from '../wire/feed-text.js'
 import { jsonPage, msgpackPage } from '../wire/long-page.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
-import { nameOf } from '../wire/name.js'
+import { nameInPath } from '../wire/name.js'
 import type { RawQuery } from '../wire/query.js'
 import { redactKeys } from '../wire/redaction.js'
 import * as schemas from '../wire/schemas/changes.js'
@@ -64,7 +64,7 @@ export function changeRoutes(app: FastifyInstance, context: AppContext): void {
 
   const ofConsumer = { access: 'read', query: FEED_PARAMETERS } as const
   app.get(CONSUMER_CHANGES, { schema: schemas.changes, config: ofConsumer }, async (request, reply) => {
-    const name = nameOf(request, 'consumer')
+    const name = nameInPath(request, 'consumer')
     const { range, position } = context.database.changes.consumers.state(name)
     const selection = keyRangeOf(range)
     const requires = (grant: Grant): void => {

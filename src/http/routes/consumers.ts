@@ -6,7 +6,7 @@ import { noSuchConsumer } from '../../changes/rules/consumer.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerPage, LISTING } from '../wire/list-page.js'
-import { nameOf } from '../wire/name.js'
+import { nameInPath } from '../wire/name.js'
 import { givenRangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/consumers.js'
 import type { AppContext } from './context.js'
@@ -19,7 +19,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
 
   /** @throws KvError `not_found` */
   function accessibleName(request: FastifyRequest): string {
-    const name = nameOf(request, 'consumer')
+    const name = nameInPath(request, 'consumer')
     const range = consumers.rangeOf(name)
     if (range === undefined || !request.grant.mayAccessRange(range)) throw noSuchConsumer(name)
     return name
@@ -28,7 +28,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   const owned = new OwnedNames(limits.consumersMax, 'consumers', (name) => consumers.rangeOf(name) !== undefined)
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(CONSUMER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
-    const name = nameOf(request, 'consumer')
+    const name = nameInPath(request, 'consumer')
     const { prefix, start, end, ...options } = await decodePut(request)
     const range = givenRangeOf({ prefix, start, end }, 'prefix')
     const put = () => consumers.put(name, { range, ...options })

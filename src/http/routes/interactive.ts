@@ -17,7 +17,7 @@ import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
-import { keyOf, TXN_KEY_ROUTE } from '../wire/key-url.js'
+import { requestKey, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
 import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
@@ -56,7 +56,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     { schema: readKeyInTxn, config: { access: 'read', query: ['for_update', 'lock_wait_ms', 'timeout_ms'] } },
     async (request, reply) => {
       const query = request.query as RawQuery
-      const key = keyOf(request, limits)
+      const key = requestKey(request, limits)
       const wait = lockWaitMs(query)
       const forUpdate = queryFlag(query, 'for_update') ?? false
       if (forUpdate) request.grant.requireWrite()
@@ -95,7 +95,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const writing = { schema: schemas.writeKeyInTxn, config } as const
     const putting = { ...writing, config: { ...config, query: [...config.query, ...EXPIRY_PARAMETERS] } } as const
     scope.put(TXN_KEY_ROUTE, putting, async (request, reply) => {
-      const key = keyOf(request, limits)
+      const key = requestKey(request, limits)
       const expiry = queryExpiry(request.query as RawQuery)
       const value = rawValueOf(request, limits)
       const { id, write } = writeOf(request, reply, key)
@@ -107,7 +107,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       return answer(request, reply, {})
     })
     scope.delete(TXN_KEY_ROUTE, writing, async (request, reply) => {
-      const key = keyOf(request, limits)
+      const key = requestKey(request, limits)
       const { id, write } = writeOf(request, reply, key)
       try {
         await transactions.delete(id, write)

@@ -14,7 +14,7 @@ import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
-import { KEY_ROUTE, keyOf } from '../wire/key-url.js'
+import { KEY_ROUTE, requestKey } from '../wire/key-url.js'
 import { wantsEvents } from '../wire/media-type.js'
 import { lockWaitMs, queryTimestamp, type RawQuery } from '../wire/query.js'
 import * as schemas from '../wire/schemas/kv.js'
@@ -27,7 +27,7 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
   const reading = { access: 'read', query: ['ts', 'at', 'lock_wait_ms', 'wait_ms', 'timeout_ms'] } as const
   app.get(KEY_ROUTE, { schema: schemas.readKey, config: reading }, (request, reply) => {
     const query = request.query as RawQuery
-    const key = keyOf(request, limits)
+    const key = requestKey(request, limits)
     const ts = queryTimestamp(query)
     const wait = lockWaitMs(query)
     const isTimed = query['timeout_ms'] !== undefined
@@ -75,11 +75,11 @@ export function kvRoutes(app: FastifyInstance, context: AppContext): void {
       config: { access: 'write', query: ['lock_wait_ms', 'timeout_ms', ...EXPIRY_PARAMETERS] },
     } as const
     scope.delete(KEY_ROUTE, options, async (request, reply) => {
-      const key = keyOf(request, limits)
+      const key = requestKey(request, limits)
       return write(request, reply, key, { op: 'delete', key })
     })
     scope.put(KEY_ROUTE, putting, async (request, reply) => {
-      const key = keyOf(request, limits)
+      const key = requestKey(request, limits)
       const expiry = queryExpiry(request.query as RawQuery)
       return write(request, reply, key, { op: 'put', key, value: rawValueOf(request, limits), expiry })
     })

@@ -16,7 +16,7 @@ import type { AppContext } from './context.js'
 export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }: AppContext): void {
   const { leases } = database
 
-  const nameOf = ({ raw, grant }: FastifyRequest): string => leaseNameOf(raw.keyInUrl ?? '', grant)
+  const leaseName = ({ raw, grant }: FastifyRequest): string => leaseNameOf(raw.keyInUrl ?? '', grant)
 
   /** A request that waits counts as a watch from then on. */
   async function put(
@@ -50,7 +50,7 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   const decodePut = decoderOf(schemas.put.body, limits)
   const putting = { schema: schemas.put, config: { access: 'write', work: 'ending' } } as const
   app.put(LEASE_ROUTE, putting, async (request, reply) => {
-    const name = nameOf(request)
+    const name = leaseName(request)
     const asked = await decodePut(request)
     const state = await put(request, reply, name, { ...asked, caller: request.grant.identity })
     return answer(request, reply, shownLease(state))
@@ -66,12 +66,12 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
 
   const reading = { schema: schemas.get, config: { access: 'read', work: 'reading' } } as const
   app.get(LEASE_ROUTE, reading, async (request, reply) =>
-    answer(request, reply, shownLease(await leases.get(nameOf(request)))),
+    answer(request, reply, shownLease(await leases.get(leaseName(request)))),
   )
 
   const config = { access: 'write', bodyMayBeEmpty: true, work: 'ending', query: ['holder', 'fence'] } as const
   app.delete(LEASE_ROUTE, { schema: schemas.remove, config }, async (request, reply) => {
-    const name = nameOf(request)
+    const name = leaseName(request)
     const query = request.query as RawQuery
     const holder = queryText(query, 'holder')
     if (holder === undefined) throw invalid('holder', 'holder is missing')

@@ -8,7 +8,7 @@ import { answer } from '../wire/answer.js'
 import { encodeListCursor } from '../wire/cursor.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
 import { answerPage, askedPage, LISTING } from '../wire/list-page.js'
-import { nameOf } from '../wire/name.js'
+import { nameInPath } from '../wire/name.js'
 import type { RawQuery } from '../wire/query.js'
 import { givenRangeOf } from '../wire/range.js'
 import * as schemas from '../wire/schemas/observers.js'
@@ -25,7 +25,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
 
   /** @throws KvError `not_found` */
   async function observerOf(request: FastifyRequest): Promise<Observer> {
-    const name = nameOf(request, 'observer')
+    const name = nameInPath(request, 'observer')
     await observers.refreshIfUnknown([name])
     const observer = store.observed.named(name)
     if (observer === undefined || !request.grant.mayAccessRange(observer.range)) throw noSuchObserver(name)
@@ -37,7 +37,7 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
   const owned = new OwnedNames(limits.observersMax, 'observers', (name) => store.observed.named(name) !== undefined)
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(OBSERVER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
-    const name = nameOf(request, 'observer')
+    const name = nameInPath(request, 'observer')
     const registration = registrationOf(await decodePut(request))
     const put = () => observers.put(name, registration)
     const { state, isNew } = await owned.making(name, request.grant.identity, put)

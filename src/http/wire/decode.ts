@@ -85,7 +85,7 @@ function compileSteps(schema: Schema, limits: Limits): DecodeSteps {
 function compileList({ items = {}, distinct }: Schema, limits: Limits): DecodeSteps {
   if (holdsList(items)) return compileListOfLists(items, limits)
   const item = compile(items, limits)
-  const keyOf: ((item: unknown) => Uint8Array) | undefined =
+  const keyOfItem: ((item: unknown) => Uint8Array) | undefined =
     distinct === undefined
       ? undefined
       : distinct === 'items'
@@ -95,11 +95,11 @@ function compileList({ items = {}, distinct }: Schema, limits: Limits): DecodeSt
     const given = value as readonly unknown[]
     const isLong = given.length > SLICE_ITEMS
     const decoded: unknown[] = []
-    const seen = keyOf && given.length > 1 ? new Set<string>() : undefined
+    const seen = keyOfItem && given.length > 1 ? new Set<string>() : undefined
     for (let i = 0; i < given.length; i++) {
       const entry = item(given[i], grant, field === undefined ? undefined : `${field}[${i}]`)
       decoded.push(entry)
-      if (keyOf !== undefined) seen?.add(keyText(keyOf(entry)))
+      if (keyOfItem !== undefined) seen?.add(keyText(keyOfItem(entry)))
       if (isLong && i % ITEMS_AT_A_TIME === 0) yield
     }
     if (seen !== undefined && seen.size < given.length) throw invalid(field ?? '', `${field} holds one key twice`)

@@ -16,7 +16,7 @@ import {
 import type { Timestamp } from '../../timestamp.js'
 import { acceptedFormats } from './media-type.js'
 import {
-  bytesOf,
+  bytesInQuery,
   queryBytes,
   queryFlag,
   queryInteger,
@@ -57,9 +57,9 @@ export function feedSelection(query: RawQuery, { keyBytesMax }: KeyLimits): Sele
   if (prefixes.length + keys.length > FEED_RANGES_MAX)
     throw invalid(prefixes.length > 0 ? 'prefix' : 'key', `give ${FEED_RANGES_MAX} prefixes and keys at most`)
   return {
-    prefixes: prefixes.map((text) => bytesOf(text, 'prefix', keyBytesMax)),
+    prefixes: prefixes.map((text) => bytesInQuery(text, 'prefix', keyBytesMax)),
     keys: keys.map((text) => {
-      const key = bytesOf(text, 'key', keyBytesMax)
+      const key = bytesInQuery(text, 'key', keyBytesMax)
       requireKey(key, 'key', keyBytesMax)
       return key
     }),

@@ -57,7 +57,7 @@ export function splitTarget(target: string): Target {
   return { path: `${path.slice(0, keyAt)}key`, query, key: path.slice(keyAt) }
 }
 
-/** Removes the key from the URL and keeps it in the request for `keyOf`. No POST has a key in its URL. */
+/** Removes the key from the URL and keeps it in the request for `requestKey`. No POST has a key in its URL. */
 export function routedUrl(request: IncomingMessage): string {
   const target = request.url ?? ''
   const { path, query, key } = splitTarget(target)
@@ -72,7 +72,7 @@ export function routedUrl(request: IncomingMessage): string {
  * @throws KvError `invalid_argument` for a bad escape or an empty key; `payload_too_large`; `forbidden` when the request's token
  *   does not cover the key; `not_found` when the URL has none.
  */
-export function keyOf({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, limits: Limits): Buffer {
+export function requestKey({ raw, grant }: Pick<FastifyRequest, 'raw' | 'grant'>, limits: Limits): Buffer {
   if (raw.keyInUrl === undefined) throw new KvError('not_found', 'this URL names no key', {})
   const key = percentDecode(raw.keyInUrl, 'key')
   requireKey(key, 'key', limits.keyBytesMax)

@@ -51,10 +51,10 @@ export function percentDecode(text: string, field: string): Buffer {
 /** @returns undefined when absent or empty. @throws KvError `payload_too_large`, `invalid_argument`. */
 export function queryBytes(query: RawQuery, name: string, bytesMax: number): Buffer | undefined {
   const raw = query[name]
-  return typeof raw !== 'string' || raw === '' ? undefined : bytesOf(raw, name, bytesMax)
+  return typeof raw !== 'string' || raw === '' ? undefined : bytesInQuery(raw, name, bytesMax)
 }
 
-export function bytesOf(raw: string, name: string, bytesMax: number): Buffer {
+export function bytesInQuery(raw: string, name: string, bytesMax: number): Buffer {
   const bytes = percentDecode(raw, name)
   if (bytes.length > bytesMax) throw tooLarge(name, bytes.length, bytesMax)
   return bytes

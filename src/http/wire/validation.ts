@@ -4,7 +4,7 @@ import type { Store } from '../../store/store.js'
 import { preconditionsOf } from './etag.js'
 import { queryExpiry } from './expiry.js'
 import { idempotencyHeader } from './idempotency-key.js'
-import { KEY_ROUTE, keyOf } from './key-url.js'
+import { KEY_ROUTE, requestKey } from './key-url.js'
 import { lockWaitMs, type RawQuery, timeoutMs, unknownParameter } from './query.js'
 import type { Schema } from './schemas/schema.js'
 import { validatorOf } from './validator.js'
@@ -61,7 +61,7 @@ function refusedByHead(request: FastifyRequest, limits: Limits): Error | undefin
   const query = request.query as RawQuery
   try {
     if (request.routeOptions.url === KEY_ROUTE) {
-      keyOf(request, limits)
+      requestKey(request, limits)
       queryExpiry(query)
     }
     lockWaitMs(query)

@@ -251,7 +251,10 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     while (this.#dispatcher.wantsPage && load === this.#loads) {
       const after = this.#dispatcher.beginPage()
       try {
-        const page = await cells.entries(this.id, { after: after === undefined ? after : keyOf(after), limit: PAGE })
+        const page = await cells.entries(this.id, {
+          after: after === undefined ? after : keyOfText(after),
+          limit: PAGE,
+        })
         if (load !== this.#loads) return
         const entries = page.map(({ key, entry }) => ({ text: keyText(key), entry }))
         this.#dispatcher.endPage(entries, page.length < PAGE)
@@ -384,7 +387,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
 
   async #failSome(failed: readonly Failed[]): Promise<Uint8Array[]> {
     const { cells, random } = this.#sources
-    const keys = failed.map(({ claim }) => keyOf(claim.cell.text))
+    const keys = failed.map(({ claim }) => keyOfText(claim.cell.text))
     const nowMs = this.#nowMs()
     const outcomes = await cells.change(this.id, keys, (found, ts) => {
       const value = failed.map(({ claim, run }, i) => {
@@ -589,12 +592,12 @@ function earlier(one: Timestamp, other: Timestamp): Timestamp {
   return one === 0 || other === 0 ? one || other : Math.min(one, other)
 }
 
-function keyOf(text: string): Uint8Array {
+function keyOfText(text: string): Uint8Array {
   return Buffer.from(text, 'latin1')
 }
 
 function notificationOf({ cell: { text, entry, attempts }, fence }: WorkerClaim): Notification {
-  return { key: keyOf(text), fence, commitTs: entry.changeTs, kind: entry.kind, attempt: attempts + 1 }
+  return { key: keyOfText(text), fence, commitTs: entry.changeTs, kind: entry.kind, attempt: attempts + 1 }
 }
 
 function knownFailure(failure: Failure, entry: Entry | undefined): KnownFailure {

@@ -1,5 +1,5 @@
 import { encodeOracleRecord } from '../../../src/oracle/oracle-row.js'
-import { kindOf, requireSound } from '../../../src/store/leveldb/records/system-kinds.js'
+import { kindOf, requireSoundRecord } from '../../../src/store/leveldb/records/system-kinds.js'
 import { FAMILIES } from '../../../src/store/table/bigtable/table-admin.js'
 import type { Finding } from '../../../src/store/table/check/check-row.js'
 import { type CheckedTable, checkTable } from '../../../src/store/table/check/check-table.js'
@@ -73,7 +73,7 @@ export async function checked(
     onFinding: (finding) => void findings.push(finding),
     requireSystemRecord: (name, value) => {
       const kind = kindOf(name)
-      if (kind !== undefined) requireSound(kind, name, value)
+      if (kind !== undefined) requireSoundRecord(kind, name, value)
     },
   })
   return { table, findings }

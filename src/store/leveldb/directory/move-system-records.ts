@@ -43,13 +43,13 @@ const PINS_OF_FORMAT_3: Move = {
 
 /** Outcomes of Idempotency-Keys become rows. @param prefixBytes length of the prefix of the old keys. */
 function outcomes(range: EngineRange, prefixBytes: number): Move {
-  const keyOf = (stored: Buffer): Buffer => outcomeKey(stored.subarray(prefixBytes))
+  const outcomeKeyOf = (stored: Buffer): Buffer => outcomeKey(stored.subarray(prefixBytes))
   return {
     range,
-    placeOf: (stored) => newestKey(keyOf(stored)),
+    placeOf: (stored) => newestKey(outcomeKeyOf(stored)),
     ops: (stored, sealed) => {
       const { startTs, commitTs } = ROW_TS
-      const key = keyOf(stored)
+      const key = outcomeKeyOf(stored)
       const value = opened(stored, sealed)
       if (value === undefined) return [{ type: 'put', key: writeKey(key, commitTs), value: sealed }]
       const isShort = value.length <= SHORT_VALUE_BYTES_MAX

@@ -2,7 +2,7 @@ import { dirname, resolve } from 'node:path'
 import { START_VERIFY_BYTES_MAX } from '../../../limits.js'
 import type { Engine } from '../engine/engine.js'
 import type { LevelTuning } from '../engine/level-engine.js'
-import { requireSound, requireUnlocked } from '../files/sound-directory.js'
+import { requireSoundDirectory, requireUnlocked } from '../files/sound-directory.js'
 import { holdDirectory } from './directory-hold.js'
 import { makeDirectory } from './make-directory.js'
 import { isHalfMade, removeHalfMade } from './never-used.js'
@@ -21,7 +21,7 @@ export async function openVerified(directory: string, tuning?: LevelTuning): Pro
     await requireOwn(directory)
     await requireUnlocked(directory)
     if (await isHalfMade(directory)) await removeHalfMade(directory)
-    await requireSound(directory, START_VERIFY_BYTES_MAX)
+    await requireSoundDirectory(directory, START_VERIFY_BYTES_MAX)
   } catch (error) {
     await hold.release()
     throw error

@@ -76,7 +76,7 @@ export class GroupCommit {
    * @param changes committed by the batch, for the log; few, because a group handles them in one turn of the event loop.
    */
   enqueue(ops: readonly EngineOp[], answered: Answered, changes?: readonly LoggedChange[]): void {
-    const bytes = bytesOf(ops)
+    const bytes = opsBytes(ops)
     this.queue.batches++
     this.queue.bytes += bytes
     this.#next.batches.push({ ops, bytes, answered, changes: changes?.length === 0 ? undefined : changes })
@@ -151,7 +151,7 @@ function notWritten(cause: unknown): KvError<'storage_unavailable'> {
   return new KvError('storage_unavailable', detail, {}, { cause })
 }
 
-function bytesOf(ops: readonly EngineOp[]): number {
+function opsBytes(ops: readonly EngineOp[]): number {
   let bytes = 0
   for (const op of ops) bytes += op.key.length + (op.type === 'put' ? op.value.length : 0)
   return bytes

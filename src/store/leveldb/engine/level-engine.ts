@@ -1,7 +1,7 @@
 import { ClassicLevel } from 'classic-level'
 import { runSliced } from '../../../event-loop/time-slicer.js'
 import { BLOCK_CACHE_BYTES_DEFAULT } from '../../../limits.js'
-import { dropTornEdit, requireSound } from '../files/sound-directory.js'
+import { dropTornEdit, requireSoundDirectory } from '../files/sound-directory.js'
 import { requireRoom } from './disk-space.js'
 import type { Engine, EngineOp, EngineReader, TableLevel } from './engine.js'
 
@@ -62,7 +62,7 @@ function engineOf(db: Level, directory: string, { onReopen, onClose }: LevelHook
     requireRoom: () => requireRoom(directory),
     async reopen() {
       await db.close()
-      await requireSound(directory, 0)
+      await requireSoundDirectory(directory, 0)
       await dropTornEdit(directory)
       await db.open()
       await onReopen()

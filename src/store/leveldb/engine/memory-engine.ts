@@ -68,10 +68,10 @@ export class MemoryEngine implements Engine {
 
 function valueIn(records: Records, key: Buffer): Buffer | undefined {
   const value = records.get(key.toString('latin1'))
-  return value === undefined ? undefined : bytesOf(value)
+  return value === undefined ? undefined : valueBuffer(value)
 }
 
-function bytesOf(value: string | Buffer): Buffer {
+function valueBuffer(value: string | Buffer): Buffer {
   return typeof value === 'string' ? Buffer.from(value, 'latin1') : value
 }
 
@@ -84,7 +84,7 @@ function iteratorOf(records: Records, { gte, lt, reverse = false, values = true 
       const last = found.at(-1)?.[0]
       if (last !== undefined && reverse) to = last
       else if (last !== undefined) from = `${last}\0`
-      return found.map(([key, value]) => [Buffer.from(key, 'latin1'), values ? bytesOf(value) : NO_VALUE])
+      return found.map(([key, value]) => [Buffer.from(key, 'latin1'), values ? valueBuffer(value) : NO_VALUE])
     },
     close: async () => {},
   }

@@ -8,7 +8,7 @@ import { readManifest, sizesOf, verifyFiles } from './verify-files.js'
  * Verifies a LevelDB before it is opened, because opening drops unreadable records. Changes nothing.
  * @param tableBytesMax tables larger than this together are not read. @throws DataDirectoryError
  */
-export async function requireSound(directory: string, tableBytesMax: number): Promise<void> {
+export async function requireSoundDirectory(directory: string, tableBytesMax: number): Promise<void> {
   if ((await faultsOf(directory, tableBytesMax).catch(() => ['unreadable'])).length === 0) return
   await requireUnlocked(directory) // Files change while another process has the database open.
   const faults = await faultsOf(directory, tableBytesMax)

@@ -184,9 +184,9 @@ class LogCheck {
       for await (const page of this.#records())
         for (const { stored, sealed } of page)
           for (const change of soundChanges(stored, sealed))
-            if (this.#isAbove(change) && isInPart(change)) logged.add(nameOf(change))
+            if (this.#isAbove(change) && isInPart(change)) logged.add(changeName(change))
       for await (const change of this.#written()) {
-        if (!isInPart(change) || logged.has(nameOf(change))) continue
+        if (!isInPart(change) || logged.has(changeName(change))) continue
         const { type, key, commitTs } = change
         const message = `the change of the ${type} record of ${printKey(key)} at ${commitTs} is missing`
         const ops: EngineOp[] = [{ type: 'put', key: logKey(change), value: encodeChanges([change]) }]
@@ -220,7 +220,7 @@ class Fingerprint {
 
 const isOfKey = (change: LoggedChange): change is KeyChange => change.type !== 'delete_range'
 
-const nameOf = ({ type, key, commitTs, startTs }: LoggedChange): string =>
+const changeName = ({ type, key, commitTs, startTs }: LoggedChange): string =>
   `${type} ${commitTs} ${startTs} ${keyText(key)}`
 
 function isOf(change: KeyChange, written: KeyChange | undefined): boolean {

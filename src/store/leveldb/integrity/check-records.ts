@@ -32,7 +32,7 @@ import {
   writeKey,
 } from '../records/keyspace.js'
 import { recordName } from '../records/record-name.js'
-import { kindOf, requireSound } from '../records/system-kinds.js'
+import { kindOf, requireSoundRecord } from '../records/system-kinds.js'
 import { putUnknownRestore } from '../rows/restore-progress.js'
 import { checkExpiries } from './check-expiries.js'
 import { checkKey, type DamagedRecord, type Finding, type KeyRecords, type Suspects } from './check-key.js'
@@ -212,7 +212,7 @@ class Check {
       const name = nameOfSystem(stored)
       const kind = kindOf(name)
       if (kind === undefined) continue
-      if (decodes(() => requireSound(kind, name, value))) this.system[kind] = (this.system[kind] ?? 0) + 1
+      if (decodes(() => requireSoundRecord(kind, name, value))) this.system[kind] = (this.system[kind] ?? 0) + 1
       else await this.#damaged(stored, 'does not decode', true)
     }
   }

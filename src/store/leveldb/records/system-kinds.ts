@@ -76,7 +76,7 @@ export function isCellKind(kind: SystemKind): kind is CellKind {
 }
 
 /** @throws CorruptRecord for a name or value that no record of this kind can have. */
-export function requireSound(kind: SystemKind, name: SystemName, value: Uint8Array): void {
+export function requireSoundRecord(kind: SystemKind, name: SystemName, value: Uint8Array): void {
   if (isCellKind(kind) && idOfCell(kind, name) === undefined)
     throw new CorruptRecord(`the name of the ${kind} record has no id of an observer`)
   SYSTEM_KINDS[kind].timestampsIn(value)

@@ -113,7 +113,7 @@ function consequenceOf(stored: Buffer, observers: RegisteredObservers): string {
     return name.endsWith('/backfill') ? ': it has to be asked for again' : ': its notifications go with it'
   const id = kind !== undefined && isCellKind(kind) ? idOfCell(kind, name) : undefined
   if (kind === undefined || !isCellKind(kind) || id === undefined) return ''
-  return `${REMEDIES[kind]} (observer ${observers.nameOf(id) ?? 'unknown'})`
+  return `${REMEDIES[kind]} (observer ${observers.observerName(id) ?? 'unknown'})`
 }
 
 function spanOf({ gte, lte }: StoredRange): string {

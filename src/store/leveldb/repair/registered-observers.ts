@@ -35,7 +35,7 @@ export class RegisteredObservers {
   }
 
   /** @returns undefined for an unregistered or unknown observer. */
-  nameOf(id: Timestamp): string | undefined {
+  observerName(id: Timestamp): string | undefined {
     return this.#names.get(id)
   }
 }

@@ -136,11 +136,11 @@ export class LevelDbChangeLog implements ChangeLog {
     upTo: Timestamp,
     { isWanted, isLenient = false }: ExpiriesOptions = {},
   ): AsyncGenerator<readonly ExpiryChange[], void> {
-    const requireSound = (): void => (isLenient ? this.#rows.health.requireAvailable() : this.#requireLogged(since))
+    const requireReadable = (): void => (isLenient ? this.#rows.health.requireAvailable() : this.#requireLogged(since))
     try {
-      requireSound()
+      requireReadable()
       for await (const page of this.#expiries.read(since, upTo, isWanted)) {
-        requireSound()
+        requireReadable()
         yield page
       }
     } catch (error) {

@@ -82,12 +82,12 @@ export class LevelDbCommitEffects implements PrewriteEffects {
     }
     for (const cell of askedNotifications(commitEffects, observed.required)) this.#notify.push(cell)
     for (const effect of commitEffects.positions ?? []) {
-      this.#requireSound(effect)
+      this.#requireSoundPosition(effect)
       this.#positions.push({ effect, consumer: undefined })
     }
   }
 
-  #requireSound({ consumer, from, ts }: PositionEffect): void {
+  #requireSoundPosition({ consumer, from, ts }: PositionEffect): void {
     if (this.#positions.some(({ effect }) => effect.consumer === consumer))
       throw invalid('riders', `the consumer ${consumer} is acknowledged twice`)
     if (from > ts) throw invalid('riders', `${consumer}: from ${from} is above ts ${ts}`)

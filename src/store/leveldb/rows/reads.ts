@@ -184,7 +184,7 @@ export class Reads {
               const write = writes[i]
               return write !== undefined && visibility.sees(write) ? [{ key, write }] : []
             })
-            if (keyOnly) pairs.push(...found.map(keyOf))
+            if (keyOnly) pairs.push(...found.map(keyOfVersion))
             else await readPairsInto(pairs, snapshot, found, pairCost, lease)
           }
           await visibility.observeExpired()
@@ -266,7 +266,7 @@ export class Reads {
             const locks = infos.filter((lock) => met.has(keyText(lock.key)))
             if (locks.length > 0) throw keysLocked(inKeyOrder(locks))
           }
-          if (keyOnly) return { pairs: found.map(keyOf) }
+          if (keyOnly) return { pairs: found.map(keyOfVersion) }
           const pairs: Pair[] = []
           const isCut = await readPairsInto(pairs, snapshot, found, longValueCost, lease, bytesMax)
           return isCut ? { pairs, isCut } : { pairs }
@@ -305,7 +305,7 @@ function pairOf(key: Uint8Array, version: Version): Pair {
   return withEnd({ key, value, commitTs }, version)
 }
 
-function keyOf({ key, write }: { readonly key: Uint8Array; readonly write: WriteRecord }): Pair {
+function keyOfVersion({ key, write }: { readonly key: Uint8Array; readonly write: WriteRecord }): Pair {
   return withEnd({ key, commitTs: write.commitTs }, write)
 }
 

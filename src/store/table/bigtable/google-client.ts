@@ -23,7 +23,7 @@ export interface TableOptions {
 
 /**
  * Opens a table of Cloud Bigtable with Google's client. BIGTABLE_EMULATOR_HOST, `host:port`, names another server.
- * @throws BigtableMissing; BigtableSetupError without credentials. `requireSound` checks whether the table exists.
+ * @throws BigtableMissing; BigtableSetupError without credentials. `requireSoundTable` checks whether the table exists.
  */
 export async function openTable(address: TableAddress, options: TableOptions = {}): Promise<Table> {
   return new GoogleTable(await openDataClient(), address, options)
@@ -110,7 +110,7 @@ class GoogleTable implements Table {
       predicateFilter: predicateOf(expected),
       ...(isAbsent ? { falseMutations: mutations } : { trueMutations: mutations }),
     }
-    const bytes = (writes === 'remove' ? key.length : bytesOf(key, writes)) + (expected.value?.length ?? 0)
+    const bytes = (writes === 'remove' ? key.length : mutationBytes(key, writes)) + (expected.value?.length ?? 0)
     try {
       const [{ predicateMatched }] = await this.#counted('change', bytes, () =>
         this.#client.checkAndMutateRow(request, callOptions(Math.min(CALL_MS, this.#waitMs))),
@@ -127,7 +127,7 @@ class GoogleTable implements Table {
     const patience = new Patience(this.#waitMs)
     for (;;)
       try {
-        await this.#counted('put', bytesOf(key, writes), () =>
+        await this.#counted('put', mutationBytes(key, writes), () =>
           this.#client.mutateRow(request, callOptions(patience.callMs)),
         )
         return
@@ -186,7 +186,7 @@ class GoogleTable implements Table {
   }
 }
 
-function bytesOf(key: Buffer, writes: readonly ColumnWrite[]): number {
+function mutationBytes(key: Buffer, writes: readonly ColumnWrite[]): number {
   return writes.reduce((sum, { qualifier, value }) => sum + qualifier.length + (value?.length ?? 0), key.length)
 }
 

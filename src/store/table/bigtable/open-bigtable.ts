@@ -23,7 +23,7 @@ import { WaitReports } from '../waits/wait-reports.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
 import { openTable } from './google-client.js'
 import type { TableAddress } from './table-address.js'
-import { requireSound } from './table-admin.js'
+import { requireSoundTable } from './table-admin.js'
 
 /** For rows that are guessed rather than read. */
 const CACHE_BYTES_MAX = 64 * 1024 * 1024
@@ -53,7 +53,7 @@ export interface Member {
  */
 export async function openBigtable(options: OpenBigtableOptions): Promise<{ store: TableStore; member: Member }> {
   const { address, onClockStep } = options
-  await requireSound(address)
+  await requireSoundTable(address)
   const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
   return joinTable(await openTable(address), { ...options, asksOf, clock: new Clock({ onStep: onClockStep }) })
 }

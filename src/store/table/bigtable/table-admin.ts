@@ -48,7 +48,7 @@ export async function makeTable(address: TableAddress): Promise<Made> {
  * conditional changes, which it tries on a row of the server's own.
  * @throws BigtableSetupError
  */
-export async function requireSound(address: TableAddress): Promise<void> {
+export async function requireSoundTable(address: TableAddress): Promise<void> {
   const admin = await openTableAdminClient()
   try {
     const found = await requireTable(admin, address)

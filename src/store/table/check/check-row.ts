@@ -8,7 +8,7 @@ import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { LOCK, REVISION, timestampOf } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
-import { bytesOf, type RawCell, type RawRow } from './raw-rows.js'
+import { type RawCell, type RawRow, rawRowBytes } from './raw-rows.js'
 
 export type ProblemKind =
   | 'bad_settings'
@@ -137,7 +137,7 @@ export function checkRow(row: RawRow): CheckedRow {
       if (!needed.has(startTs))
         warning('orphan_value', `the value of ${name} written at ${startTs} belongs to no record and no lock`, startTs)
 
-  const bytes = bytesOf(row)
+  const bytes = rawRowBytes(row)
   if (bytes > LARGE_ROW_BYTES)
     warning('large_row', `${name} has ${Math.round(bytes / (1 << 20))} MiB with all its versions, of at most 256`)
   return { key, bytes, lock, writes, findings }

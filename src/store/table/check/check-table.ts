@@ -11,7 +11,7 @@ import { isRowOfUser, keyOfRow, rowKeyOf, rowKeyOfSystem } from '../layout/row-k
 import { type CheckedRow, checkRow, type Finding } from './check-row.js'
 import { checkServerRow, type RequireSystemRecord } from './check-server-row.js'
 import { ComparedTransactions, type Seen } from './compared-transactions.js'
-import { bytesOf, type RawRow, type RawRows } from './raw-rows.js'
+import { type RawRow, type RawRows, rawRowBytes } from './raw-rows.js'
 
 const ZERO = Buffer.of(0)
 const ESCAPE = 1
@@ -93,7 +93,7 @@ class Check implements CheckedTable {
   }
 
   async #checkOne(row: RawRow, primaries: Map<string, Promise<CheckedRow | undefined>>): Promise<void> {
-    this.bytes += bytesOf(row)
+    this.bytes += rawRowBytes(row)
     if (!isRowOfUser(row.key)) {
       this.serverRows++
       const key = keyOfRow(row.key)

@@ -25,7 +25,7 @@ export interface RawRows {
 const CELL_BYTES = 8
 
 /** Bytes of keys, names and values. Bigtable itself takes a little less, because it compresses. */
-export function bytesOf({ key, cells }: RawRow): number {
+export function rawRowBytes({ key, cells }: RawRow): number {
   return cells.reduce(
     (sum, { family, qualifier, valueBytes }) => sum + family.length + qualifier.length + valueBytes + CELL_BYTES,
     key.length,

@@ -41,7 +41,7 @@ export class RowCache {
     const row = detached(given)
     const text = keyText(row.key)
     this.#remove(text)
-    const bytes = bytesOf(row)
+    const bytes = knownRowBytes(row)
     this.#entries.set(text, { row, bytes })
     this.#bytes += bytes
     for (const oldest of this.#entries.keys()) {
@@ -92,7 +92,7 @@ function own(bytes: Uint8Array): Uint8Array {
   return copy
 }
 
-function bytesOf({ key, lock, writes, garbage }: KnownRow): number {
+function knownRowBytes({ key, lock, writes, garbage }: KnownRow): number {
   let bytes = ROW_BYTES + 2 * key.length + (lock?.shortValue?.length ?? 0) + (lock?.primary.length ?? 0)
   for (const secondary of lock?.secondaries ?? []) bytes += secondary.length
   for (const { shortValue } of writes) bytes += WRITE_BYTES + (shortValue?.length ?? 0)
