@@ -19,7 +19,7 @@ export interface EffectRows {
   readonly committedAt: Timestamp | undefined
   readonly mutations: readonly PrewriteMutation[]
   readonly markDepth: number
-  /** Translates the error of a failed commit: a conflict on a row becomes the refusal of the commit effect that wrote it. */
+  /** Counts the conflict. @returns the caller's error: a conflict on an acknowledgement's row becomes its refusal. */
   refusal(error: unknown): unknown
   committed(): Promise<void>
 }

@@ -33,8 +33,9 @@ type Decided = Map<string, Timestamp>
 
 /**
  * Ends the transactions of locks as their primaries decide: commits them, rolls them back, or waits while they live.
- * Outcomes are not cached between calls (client-go has a cache). Once the records of a transaction are gone, by
- * `delete_range`, a collection or a restore, another transaction may bear the same start_ts and primary.
+ *
+ * Outcomes are not cached between calls (client-go has a cache). Once the records of a transaction are gone, by `delete_range`, a
+ * collection or a restore, another transaction may bear the same start_ts and primary.
  * @see TiKV client-go `txnkv/txnlock/lock_resolver.go`; the paper, section 2.2 ("cleanup").
  */
 export class LockResolver {

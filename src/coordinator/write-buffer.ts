@@ -53,7 +53,7 @@ export interface WritesView extends Pick<WriteBuffer, 'mergeScan'> {
   release(): void
 }
 
-/** The write that a key had until a newer one replaced it. `view` is the newest view that sees it. */
+/** The write that a key had until a newer one replaced it. `view` is the newest view that can see it. */
 interface Replaced {
   readonly view: number
   /** undefined: nothing was written yet. */

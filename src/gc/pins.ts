@@ -39,8 +39,9 @@ const PINS: RecordKind<Pin> = {
 const SHARED_GRACE_MS = 60_000
 
 /**
- * Snapshots that must stay readable. Clients create pins, which are stored and survive a restart. The server itself
- * holds snapshots while it reads or streams them.
+ * Snapshots that must stay readable. Clients create pins, which are stored and survive a restart. The server itself holds
+ * snapshots while it reads or streams them.
+ *
  * Where several servers share the store, memory holds the pins of all of them as this server has last read them.
  */
 export class Pins {

@@ -77,16 +77,21 @@ interface Seen {
 /**
  * The timestamps of many servers on one shared table. One server leads: it hands out timestamps from memory, below the mark in
  * the row that all share. The others ask it. The leader answers a batch only after a read of the row that began after the batch's
- * last request came and still shows the leader's epoch and id. The order does not depend on clocks or on punctual processes:
+ * last request came and still shows the leader's epoch and id.
+ *
+ * The order does not depend on clocks or on punctual processes:
+ *
  * - *No timestamp is handed out twice.* A leader hands out only what is below a mark that it has seen in the row under its epoch.
  *   Within an epoch only the leader writes, and it never lowers the mark until it stops for good. A takeover replaces the row as
  *   a whole, so it meets the last mark of the earlier epoch, and the next leader goes on above it.
  * - *A request that begins after another one's answer gets a higher timestamp.* Within an epoch, the memory of one process grows.
  *   If the earlier answer is of the older epoch, its timestamps are below the mark from which the newer epoch began. The earlier
  *   answer cannot be of the newer epoch: the row had been taken over before that answer, so a read that begins after it shows the
- *   newer epoch, and the older leader hands out nothing. Time only decides when a server tries to take over. A needless takeover
- *   costs a moment and nothing else. The row never holds the same value twice, so a late write changes nothing once the row has
- *   gone on, and a process knows its own late write by its id.
+ *   newer epoch, and the older leader hands out nothing.
+ *
+ * Time only decides when a server tries to take over. A needless takeover costs a moment and nothing else. The row never holds
+ * the same value twice, so a late write changes nothing once the row has gone on, and a process knows its own late write by its
+ * id.
  */
 export class LeaderOracle implements TimestampSource {
   /** Newest timestamp known to be handed out or observed. While this process leads: the newest of all. */

@@ -24,8 +24,9 @@ type AskPart<Ask> = Pick<AskKind<Ask, unknown>, 'name' | 'askBytesMax' | 'ask'>
 type AnswerPart<Answer> = Pick<AskKind<unknown, Answer>, 'name' | 'answerBytesMax' | 'answer'>
 
 /**
- * An ask names the server that it is meant for, so that no other server takes it. An eavesdropper can send it again, so
- * each kind has to say why that does no harm.
+ * An ask names the server that it is meant for, so that no other server takes it. An eavesdropper can send it again, so each kind
+ * has to say why that does no harm.
+ *
  * @internal
  */
 export interface AddressedAsk<Ask> {

@@ -8,10 +8,10 @@ import { expiryTs, isData, type WriteRecord } from './write.js'
  * enough, so it usually reads one record or none.
  * - `none`: no record at all.
  * - `since`: every record with `commitTs >= startTs`, which shows the transaction's own record and newer versions. Older records
- * may be present or not.
+ *   may be present or not.
  * - `txn`: down to and including the first record with `commitTs < startTs`, which also shows an overlapped record and the
- * neighbour that a new Rollback record may collapse. The neighbour may be missing when it is older than the opening of the store,
- * or when no record is newer than `startTs`: one look-up then replaces a walk.
+ *   neighbour that a new Rollback record may collapse. The neighbour may be missing when it is older than the opening of the
+ *   store, or when no record is newer than `startTs`: one look-up then replaces a walk.
  * - `data`: further, down to the first Put or Delete with `commitTs < startTs`, which shows whether a value exists.
  * - `all`: every record.
  */

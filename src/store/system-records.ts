@@ -16,6 +16,7 @@ export function latchOf(name: string): string {
 
 /**
  * Records of the server itself. They have no versions, and no call for keys, ranges or prefixes reaches them.
+ *
  * A write that depends on the present record must read it while the name is held, by `hold` or by a `LatchSet`.
  */
 export interface SystemRecords {

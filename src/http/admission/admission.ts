@@ -51,7 +51,7 @@ export function overloadOf(
   const share = work === 'ending' ? ENDING_SHARE : 1
   if (load.requests >= limits.requestsMax * share) return 'too many requests are in flight'
   if (work === 'ending') return undefined
-  if (load.answerBytes >= limits.answersBytesMax) return 'answers that are being read or sent take too much memory'
+  if (load.answerBytes >= limits.answersBytesMax) return 'answers in progress take too much memory'
   if (isLoopLate) return 'the server is busy'
   if (work === 'reading') return undefined
   if (isQueueLong) return 'too many writes wait for the disk'

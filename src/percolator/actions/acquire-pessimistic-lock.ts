@@ -17,9 +17,13 @@ export interface AcquiredKey {
 
 /**
  * Decides the pessimistic lock of one key. A locking read sees the versions up to `forUpdateTs`. A newer record of any kind is a
- * conflict, which `force_lock` answers by locking at that record. A repeated request raises the lock's TTL and `forUpdateTs`
- * (then with the request's primary) to its own, and changes nothing else. It ignores `lockOnlyIfExists`, because the lock is
- * there. After the transaction's own commit TiKV locks once more; this refuses.
+ * conflict, which `force_lock` answers by locking at that record.
+ *
+ * A repeated request raises the lock's TTL and `forUpdateTs` (then with the request's primary) to its own, and changes nothing
+ * else. It ignores `lockOnlyIfExists`, because the lock is there.
+ *
+ * After the transaction's own commit TiKV locks once more; this refuses.
+ *
  * @param row history of depth `data` for `startTs`, or for `forUpdateTs` if that is lower.
  * @param request its `keys` are ignored; `lockTtl` in milliseconds. @param clockTs see `recordsToPass`.
  * @returns at most one mutation. Errors: `key_locked`, `write_conflict` (`pessimistic_retry`), `already_exists`,

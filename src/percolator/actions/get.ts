@@ -5,6 +5,7 @@ import { isData, isVisible, type WriteRecord } from '../write.js'
 
 /**
  * True when a read at `ts` has to respect this lock, because its transaction may commit, or has committed, at or below `ts`.
+ *
  * A read passes a lock younger than the read, one that can only commit above it, and one that changes no value. A read of the
  * latest version (`TIMESTAMP_MAX`) also passes the primary of a transaction that commits by its primary: while that lock stands,
  * it has not committed. @see TiKV `txn_types/src/lock.rs`, `check_ts_conflict_si`.

@@ -19,6 +19,7 @@ const UNDECIDED: TxnRecord = { kind: 'none', overlapped: undefined }
 /**
  * Prepares the check for a caller whose token permits only some keys. Looks at the locks that the transaction at `startTs` holds
  * on `keys`. If the transaction has keys that the caller may not access, reads the record of its primary.
+ *
  * No other request may change `keys` until the guard has run. Primaries may change: an ended transaction stays ended, and the
  * list of keys in a prewritten primary stays the same.
  */

@@ -21,6 +21,7 @@ type Api = Omit<PercolatorApi, 'deleteRange'>
  * Ends every transaction that has a lock in the range, or whose primary or secondaries are there, whatever its TTL, on all of its
  * keys: as committed if it is so already, or else rolled back. After that, the end of a transaction with locks depends on records
  * in the range only if it has locked there in the meantime.
+ *
  * Leaves out locks so far ahead of the clock that no client may write there.
  */
 export async function endTransactionsIn(store: Api, { start, end }: BoundedRange): Promise<void> {

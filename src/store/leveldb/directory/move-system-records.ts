@@ -14,7 +14,7 @@ const OP_BYTES = 256
 
 const OUTCOME = 'outcome/'
 const OUTCOMES_OF_FORMAT_4: EngineRange = { gte: systemKey(OUTCOME), lt: systemKey('outcome0') }
-/** CF_OUTCOME of format 3, and the server's records in its meta keys. */
+/** Format 3 had outcomes under a first byte of their own, and pins among the meta records. */
 export const OUTCOMES_OF_FORMAT_3: EngineRange = { gte: Buffer.of(0x69), lt: Buffer.of(0x6a) }
 const SERVER = 'server/'
 export const SERVER_OF_FORMAT_3: EngineRange = { gte: metaKey(SERVER), lt: metaKey('server0') }

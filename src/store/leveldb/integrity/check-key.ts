@@ -69,6 +69,7 @@ export const MARK_MAX: Timestamp = timestampFromMs(CLOCK_MS_MAX) - 1
 
 /**
  * Finds contradictions in the records of one key. Each finding assumes that the ones before it are mended.
+ *
  * CF_WRITE and CF_NEWEST both hold the newest Put or Delete. When they differ, the one whose files are intact is right. When that
  * does not decide, the newer record is: records get lost more easily than deleted ones come back.
  * @param mark of the oracle. Records above it must be in the list of those ahead.

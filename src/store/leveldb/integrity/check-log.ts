@@ -42,6 +42,7 @@ export interface CheckedLog {
 /**
  * Checks that the log of changes and the Puts and Deletes of CF_WRITE name each other, above the bound of the log. A change that
  * a delete_range removed, or that another transaction with its commit_ts overwrote, leaves nothing in CF_WRITE.
+ *
  * A sound database takes two walks over the log and one over CF_WRITE: every change is looked up, and numbers and checksums of
  * both sides then show that nothing is missing.
  * @param engine without seals. @param inMemory changes held in memory to find missing ones.

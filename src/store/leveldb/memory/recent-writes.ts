@@ -7,8 +7,10 @@ const SLOTS = PAGES * PAGE_SLOTS
 
 /**
  * Upper bounds of the timestamps of every key's write records. A transaction that started above the bound meets no newer version,
- * so its prewrite need not ask LevelDB. Keys are hashed into slots, and a slot holds the newest timestamp of all its keys. So the
- * table never grows and never forgets; two keys in one slot cost a needless look into LevelDB at worst.
+ * so its prewrite need not ask LevelDB.
+ *
+ * Keys are hashed into slots, and a slot holds the newest timestamp of all its keys. So the table never grows and never forgets;
+ * two keys in one slot cost a needless look into LevelDB at worst.
  */
 export class RecentWrites {
   /** Pages are made on first use, so that an idle store needs no memory for them. A slot of 0 was never used. */

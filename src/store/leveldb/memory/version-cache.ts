@@ -23,6 +23,7 @@ interface Slot {
  * Newest versions of recently read keys, bounded in bytes, in two generations: a version that is read moves into the younger one,
  * and when that has half of the bytes the older one is dropped. (A Map in order of use would be exact, but V8 walks over all
  * deleted entries before it finds the first that is left.)
+ *
  * The cache never holds a version that a commit is about to replace: a writer calls `suspend` before its batch is written, and
  * `renew` or `forget` after it. A fill counts only if it began without a lock on the key and none of these calls came in between.
  */

@@ -39,9 +39,11 @@ type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
 
 /**
  * Fills an empty table with the pairs of a backup. During that, a marker in the row `restore` keeps all servers of the table,
- * this one included, from rows of users. The revision of a restored row is the id of the backup and the holder of the marker, and
- * is longer than any other revision. This shows which rows another server has changed and which are restored already, and limits
- * a removal for another restore to rows that restores have written.
+ * this one included, from rows of users.
+ *
+ * The revision of a restored row is the id of the backup and the holder of the marker, and is longer than any other revision.
+ * This shows which rows another server has changed and which are restored already, and limits a removal for another restore to
+ * rows that restores have written.
  */
 export class TableRestoring implements RestoreSteps<HeldRecord> {
   readonly #table: Table

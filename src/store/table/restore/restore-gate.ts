@@ -20,10 +20,12 @@ export interface RestoreGateOptions {
 }
 
 /**
- * This server's copy of the row that says whether a restore is incomplete. A restore puts a marker there, and touches no row of a
- * user before `quietMs` have passed. Suppose a copy is at most `copyMsMax` old and shows no marker. Then no pair of a restore had
- * been written when the server asked: what it has read is no half of a restore, and a write on the condition that the row is as
- * it was read cannot replace a pair. Clocks are never compared; they only have to run at the same pace.
+ * This server's copy of the row that says whether a restore is incomplete.
+ *
+ * A restore puts a marker there, and touches no row of a user before `quietMs` have passed. Suppose a copy is at most `copyMsMax`
+ * old and shows no marker. Then no pair of a restore had been written when the server asked: what it has read is no half of a
+ * restore, and a write on the condition that the row is as it was read cannot replace a pair. Clocks are never compared; they
+ * only have to run at the same pace.
  */
 export class RestoreGate {
   readonly #table: Table
@@ -102,7 +104,7 @@ export class RestoreGate {
 
   /**
    * Call after rows of users were read, or before they are changed.
-   * @returns undefined when no restore is incomplete, as far as the copy shows. Otherwise a promise, which rejects with KvError
+   * @returns undefined when the copy is young enough and shows no restore. Otherwise a promise, which rejects with KvError
    *   `storage_unavailable` while a restore is incomplete, or when that cannot be known.
    */
   requireRestored(): undefined | Promise<void> {
