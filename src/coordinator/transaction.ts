@@ -318,8 +318,8 @@ export class Transaction {
    * @param row a row of the server itself, committed with the writes; left out when there is nothing to commit.
    * @returns the commit_ts, or `startTs` when nothing was written. A second call after success returns the same.
    * @throws Undetermined when the outcome is unknown; KvError `invalid_argument` for a key attached to a lease that is not among
-   *   the commit effects, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and never
-   *   will.
+   *   the commit effects, and the transaction stays open; `write_conflict`, `key_locked` and others when it did not commit and
+   *   never will.
    */
   commit(
     prewrite?: PercolatorApi['prewrite'],

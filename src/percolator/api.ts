@@ -157,8 +157,8 @@ export interface PrewriteRequest extends LockingRequest {
   /** With `tryOnePc` only: reads to validate at the commit timestamp before the transaction commits. */
   readonly reads?: ReadSet | undefined
   /**
-   * With `tryOnePc` only (unless `leasesCheckedAtCommit`), and without `maxCommitTs`. `mutations` may then be empty. The request is
-   * refused with `invalid_argument` when it would have to fall back to two phases.
+   * With `tryOnePc` only (unless `leasesCheckedAtCommit`), and without `maxCommitTs`. `mutations` may then be empty. The request
+   * is refused with `invalid_argument` when it would have to fall back to two phases.
    */
   readonly commitEffects?: CommitEffects | undefined
   /** In process only: depth of the transaction's notifications, when servers share the store. */

@@ -41,15 +41,15 @@ export interface CommitEffects {
    */
   readonly seesFence?: boolean | undefined
   /**
-   * In process only: the committer checks the leases, and there are no other commit effects. The prewrite is then one of two phases. See
-   * `ValidateReadsRequest.leases`.
+   * In process only: the committer checks the leases, and there are no other commit effects. The prewrite is then one of two
+   * phases. See `ValidateReadsRequest.leases`.
    */
   readonly leasesCheckedAtCommit?: boolean | undefined
 }
 
 /**
- * @returns the primary of a transaction of commit effects alone, which leaves nothing at this key; undefined when no commit effect changes
- *   anything, because leases are only checked.
+ * @returns the primary of a transaction of commit effects alone, which leaves nothing at this key; undefined when no commit
+ *   effect changes anything, because leases are only checked.
  */
 export function primaryOf({ acks = [], notify = [], positions = [] }: CommitEffects): Uint8Array | undefined {
   const [position] = positions

@@ -292,8 +292,8 @@ function* allKeys(checks: readonly Check[], ops: readonly Op[], ownKey: Uint8Arr
  *
  * Other transactions may still commit below such a start_ts. So it is not used where reads would then belong to different
  * moments: serializable transactions, checks of keys that are not written, and scans. Two-phase commit cannot use it, because the
- * oracle gives the commit_ts. Commit effects must not commit ahead of the clock. All of these conflict until the clock has passed the
- * version.
+ * oracle gives the commit_ts. Commit effects must not commit ahead of the clock. All of these conflict until the clock has passed
+ * the version.
  */
 function startAbove(ahead: Timestamp, startTs: Timestamp): Timestamp {
   return ahead < TIMESTAMP_MAX - 2 ? Math.max(startTs, ahead + 1) : startTs

@@ -63,8 +63,8 @@ export class LockTable {
   }
 
   /**
-   * Calls `listener` for every lock that is put from now on, because a walk may have passed its key. @returns a function that ends
-   * the watch.
+   * Calls `listener` for every lock that is put from now on, because a walk may have passed its key. @returns a function that
+   * ends the watch.
    */
   watch(listener: (entry: LockEntry) => void): () => void {
     this.#watches.add(listener)

@@ -40,8 +40,8 @@ interface PositionToMake {
 }
 
 /**
- * The commit effects of one prewrite: reads their cells under the latches of the rows, and decides about them with the transaction's
- * commit_ts.
+ * The commit effects of one prewrite: reads their cells under the latches of the rows, and decides about them with the
+ * transaction's commit_ts.
  */
 export class LevelDbCommitEffects implements PrewriteEffects {
   readonly #rows: RowStore
