@@ -120,7 +120,9 @@ export class LevelDbRestoring implements RestoreSteps<Begun> {
     return entry && decodeKey(entry[0])
   }
 
-  /** First records the id NOBODY: after a crash no backup can continue the rest, and only a new restore removes it. */
+  /**
+   * First records the id NOBODY: after a crash no backup can continue the rest, and only a restore with restart=true removes it.
+   */
   async #removeAll(left: RestoreProgress): Promise<RestoreProgress> {
     const { engine } = this.#rows
     if (left.lastKey === undefined) return left
