@@ -2,7 +2,10 @@ import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { type BackupEntry, BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } from './backup-format.js'
 
-/** Running totals and checksums of a backup. Reader and writer keep the same sums, so a writer can continue where a reader stopped. */
+/**
+ * Running totals and checksums of a backup. Reader and writer keep the same sums, so a writer can continue where a reader
+ * stopped.
+ */
 export class RunningSums {
   /** Each block's checksum continues the one before it, so a missing or misplaced block is detected. */
   #crc = 0

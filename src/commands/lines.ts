@@ -7,7 +7,10 @@ const LINE_BYTES_MAX = 400 * 1024 * 1024
 /** Some editors begin a UTF-8 file with it. */
 const BYTE_ORDER_MARK = Buffer.from('\ufeff')
 
-/** Yields the lines of a stream without their newlines, and without a byte order mark at its beginning. @throws RangeError for a line that is too long. */
+/**
+ * Yields the lines of a stream without their newlines, and without a byte order mark at its beginning.
+ * @throws RangeError for a line that is too long.
+ */
 export async function* linesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
   let isFirst = true
   for await (const line of rawLinesOf(source)) {

@@ -11,7 +11,7 @@ export function receivingOptions({ headerBytesMax, headerMsMax, requestMsMax, id
   return {
     http: {
       maxHeaderSize: headerBytesMax,
-      requireHostHeader: false, // `withoutHost` refuses it. Node's own answer would lack the safe headers.
+      requireHostHeader: false, // `headError` refuses a request without one. Node's own answer would lack the safe headers.
       headersTimeout,
       requestTimeout: requestMsMax,
       connectionsCheckingInterval: Math.min(CHECK_MS_MAX, Math.ceil(headersTimeout / CHECKS_PER_TIMEOUT)),

@@ -12,7 +12,7 @@ declare module 'node:http' {
 const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~%!$&'()*+,;=]+)(?::\d*)?$/i
 const CONTINUE = /^\s*(?:100-continue\s*(?:,\s*|$))*$/i
 
-/** Whether a `Host` header is valid: present, once, not empty (RFC 9112, section 3.2). */
+/** Whether the value of a `Host` header is valid; a request needs exactly one (RFC 9112, section 3.2). */
 export function isHost(text: string): boolean {
   return HOST.test(text)
 }

@@ -14,7 +14,7 @@ import { noSuchObserver, type RegisteredObserver } from '../rules/observer.js'
 import { effectsAsRows } from './effects-as-rows.js'
 import { HintedObserver, type HintedObserverSources } from './hinted-observer.js'
 
-/** `learn` and `refresh` reuse registrations that were read within this time. */
+/** `learn` relies on registrations that were read within this time. */
 const KNOWN_MS = 1000
 /** Attempts of an observer's own transaction. */
 const TRIES_MAX = 20

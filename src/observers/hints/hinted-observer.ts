@@ -89,7 +89,7 @@ export class HintedObserver implements ActiveObserver {
   #pool: FoundCell[] = []
   /** Keys of the cells that this process looks at or changes now. */
   readonly #busy = new Set<string>()
-  /** Unix milliseconds until which each cell is not looked at. */
+  /** By `elapsedMs`: until when each cell is left alone. */
   readonly #resting = new Map<string, number>()
   /** Fences of runs that this process has committed and whose claims are not removed yet. */
   readonly #over = new Map<string, Timestamp>()

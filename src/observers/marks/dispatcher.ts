@@ -309,9 +309,9 @@ export class Dispatcher {
   }
 
   /**
-   * Call in the same turn as the decision about the cell. Marks told later are newer.
-   * @param wasParked the cell was parked, and marked since. @returns false when a run has committed since: then nothing must be
-   *   written.
+   * Call in the same turn as the decision about the cell. Marks reported later are newer.
+   * @param wasParked the cell was parked, and marked since.
+   * @returns false when a run has committed since: then nothing must be written.
    */
   decided(claim: WorkerClaim, wasParked: boolean): boolean {
     const { cell } = claim
@@ -329,7 +329,7 @@ export class Dispatcher {
   }
 
   /**
-   * The outcome is on disk. A cell parked by it needs nothing more, because that was told already.
+   * The outcome is on disk. A cell parked by it needs nothing more, because that was reported already.
    * @param failure absent: another run has committed, and the cell was clean.
    */
   failureWritten(claim: WorkerClaim, failure: KnownFailure | undefined, nowMs: number): void {

@@ -52,7 +52,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   readonly #waiting = new WaitingClaims()
   readonly #workers = new Workers()
   readonly #walk: PendingWalk
-  /** Number of loads. Reads begun under an earlier number are ignored. */
+  /** Incremented by each load and unload. Reads begun under an earlier number are ignored. */
   #loads = 0
   #isLoaded = false
   /** Forgotten failures are not loaded again before this time. */
