@@ -84,7 +84,7 @@ export class ChangeStream implements Follower, FeedUser {
       : Math.max(this.#position, this.#channel.positionOf(this, resolved))
   }
 
-  /** Whether every settled transaction was delivered. */
+  /** Whether every committed transaction was delivered. */
   get isCaughtUp(): boolean {
     return this.#hasCaughtUp && this.#channel !== undefined && this.position >= this.#sources.feed.resolved
   }

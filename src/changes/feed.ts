@@ -40,8 +40,8 @@ export interface FeedUser {
 }
 
 /**
- * Follows resolved_ts while it has users, keeps the last settled transactions, and hands them to live streams. Changes come from
- * the store as they settle, and from its log where the store may not have reported some.
+ * Follows resolved_ts while it has users, keeps the last committed transactions, and hands them to live streams. Changes come from
+ * the store as they commit, and from its log where the store may not have reported some.
  */
 export class Feed {
   readonly #sources: FeedSources
@@ -481,7 +481,7 @@ export class Feed {
     for (const range of channel.ranges ?? EVERYTHING) this.#index.remove(range, channel)
   }
 
-  /** The settled transactions above `since`; undefined when some of them are only in the log. */
+  /** The committed transactions above `since`; undefined when some of them are only in the log. */
   recent(since: Timestamp): Generator<CommittedTxn> | undefined {
     return since >= this.#ring.floor ? this.#ring.after(since) : undefined
   }

@@ -15,7 +15,7 @@ export class Ring {
   get bytes(): number {
     return this.#bytes
   }
-  /** The ring has every settled transaction above it. */
+  /** The ring has every committed transaction above it. */
   get floor(): Timestamp {
     return this.#floor
   }

@@ -295,7 +295,7 @@ export class Leases implements LeasesApi {
     const seen = looked instanceof Promise ? await looked : looked
     // Another waiting request changes nothing for the others.
     const isSame = seen.held !== undefined && seen.held.fence === lease.waitsFor
-    // Requests that came after the look are left out: it was too early to judge them or to count their term from.
+    // Requests that came after the look are left out: it was too early to decide them or to count their term from.
     const all = isSame ? news : [...queue].filter((waiting) => !lease.news.has(waiting))
     lease.waitsFor = 0
     const round: Round = { name, seen, areKeysLocked: false }

@@ -8,7 +8,7 @@ export class WaitedLease implements Ranked {
   readonly queue: Queue = new Set()
   /** Requests that have come, or whose waits have ended, since the last look. */
   news = new Set<WaitingHolder>()
-  /** All other requests wait for the end of this grant; 0: every request must be judged. */
+  /** All other requests wait for the end of this grant; 0: every request must be decided. */
   waitsFor: Timestamp = 0
   /** Pending while the queue is being answered. Never rejects. */
   attended: Promise<void> | undefined

@@ -16,7 +16,7 @@ export type Queue = Set<WaitingHolder>
 /** Ranked by the end of its wait. */
 export interface WaitingHolder extends Asking, Ranked {
   readonly queue: Queue
-  /** The wait is over: the request is answered as soon as the lease is judged. */
+  /** The wait is over: the request is answered as soon as the lease is decided. */
   isOver: boolean
   stopListening?: () => void
 }

@@ -76,7 +76,7 @@ export interface ChangeLog {
 /** Calls must not throw. */
 export interface ChangeListener {
   onCommitted(changes: readonly LoggedChange[]): void
-  /** The database was opened again after a failed write. Changes may have landed without a call of `settled`. */
+  /** The database was opened again after a failed write. Changes may have landed without a call of `onCommitted`. */
   reloaded(): void
 }
 

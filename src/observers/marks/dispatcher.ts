@@ -42,7 +42,7 @@ export interface KnownCell extends Ranked {
   hasFailure: boolean
   /** The cell became known while failures were forgotten, so it may have failed before, and may have been parked. */
   isUnsure: boolean
-  /** Present while the cell is claimed or settling. */
+  /** Present while the cell is claimed or withheld. */
   claim: WorkerClaim | undefined
   /** Fence of the last claim. */
   fence: Timestamp
@@ -303,7 +303,7 @@ export class Dispatcher {
 
   // ---- Failed runs
 
-  /** Ends the claim. The cell is not handed out until `settled` or `unsettled` is called. */
+  /** Ends the claim. The cell is not handed out until `failureWritten` or `failureUnwritten` is called. */
   withhold({ cell }: WorkerClaim): void {
     this.#move(cell, 'withheld')
   }

@@ -19,7 +19,7 @@ export interface InMemory {
 
 /**
  * The locks of one batch in the lock table, from before it is written until its outcome is known. New locks are put before the
- * write and old locks removed after it. Callers call `settle`, `withdraw` or `doubt`, and then `end`.
+ * write and old locks removed after it. Callers call `finalize`, `withdraw` or `doubt`, and then `end`.
  */
 export class PublishedLocks {
   readonly #memory: InMemory
