@@ -26,8 +26,8 @@ export interface FailureContext {
  * @returns undefined for a clean cell: another run has committed meanwhile.
  */
 export function failedRun(cell: Cell, run: FailedRun, context: FailureContext): FailedCell | undefined {
-  const { key, entry, failure: before } = cell
-  if (entry === undefined) return undefined
+  const { key, notification, failure: before } = cell
+  if (notification === undefined) return undefined
   const { options, nowMs, ts, random } = context
   const attempts = (before?.attempts ?? 0) + 1
   const isParked = options.maxAttempts > 0 && attempts >= options.maxAttempts
@@ -37,9 +37,9 @@ export function failedRun(cell: Cell, run: FailedRun, context: FailureContext): 
     notBeforeMs: isParked ? 0 : Math.round(nowMs + delayMs),
     error: cutText(run.error, RUN_ERROR_BYTES_MAX),
     parkedTs: isParked ? ts : 0,
-    ...entry,
+    ...notification,
   }
-  return { failure, change: isParked ? { key, entry: null, failure } : { key, failure } }
+  return { failure, change: isParked ? { key, notification: null, failure } : { key, failure } }
 }
 
 export interface FailedCell {
@@ -52,7 +52,7 @@ export function retried(cell: Cell): CellChange | undefined {
   if (!isParked(cell)) return undefined
   const { key, failure } = cell
   const { changeTs, kind, depth } = failure
-  return { key, entry: { changeTs, kind, depth }, failure: null }
+  return { key, notification: { changeTs, kind, depth }, failure: null }
 }
 
 /**
@@ -65,12 +65,12 @@ export function skipped(cell: Cell, ts: Timestamp): CellChange | undefined {
   return { key: cell.key, ack: { ackTs: ts, commitTs: ts, startTs: 0 }, failure: null }
 }
 
-/** A parked cell has no entry. One that was marked again has an entry, and is ready for one more try. */
-export function isParked<C extends Pick<Cell, 'entry' | 'failure'>>(
+/** A parked cell has no notification. One that was marked again has a notification, and is ready for one more try. */
+export function isParked<C extends Pick<Cell, 'notification' | 'failure'>>(
   cell: C,
 ): cell is C & { readonly failure: Failure } {
-  const { entry, failure } = cell
-  return entry === undefined && failure !== undefined && failure.parkedTs > 0
+  const { notification, failure } = cell
+  return notification === undefined && failure !== undefined && failure.parkedTs > 0
 }
 
 function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {

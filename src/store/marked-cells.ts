@@ -1,4 +1,4 @@
-import type { Ack, Cell, CellChange, Entry, Failure } from '../observers/rules/cell.js'
+import type { Ack, Cell, CellChange, Failure, StoredNotification } from '../observers/rules/cell.js'
 import type { ExpiryChange } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Pace } from './pace.js'
@@ -18,7 +18,10 @@ export interface MarkedCells {
   /** Cells as on disk, without latches: `cells[i]` for `keys[i]`. @throws KvError `storage_unavailable` */
   read(id: Timestamp, keys: readonly Uint8Array[]): Promise<Cell[]>
   /** Ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
-  entries(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly entry: Entry }[]>
+  notifications(
+    id: Timestamp,
+    page: CellPage,
+  ): Promise<{ readonly key: Uint8Array; readonly notification: StoredNotification }[]>
   failures(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly failure: Failure }[]>
   acks(id: Timestamp, page: CellPage): Promise<{ readonly key: Uint8Array; readonly ack: Ack }[]>
 
@@ -26,7 +29,7 @@ export interface MarkedCells {
    * Changes cells outside of transactions, under the latches of their rows, in one atomic batch.
    * @param keys no duplicates.
    * @param decide runs in one turn with the read of the cells. Its `ts` is fresh: above the commit_ts of every change that a
-   *   reader could have seen. An entry that it puts keeps the higher changeTs of a present one. May throw.
+   *   reader could have seen. A notification that it puts keeps the higher changeTs of a present one. May throw.
    * @returns the value of the decision, once it is on disk and the listener knows.
    */
   change<T>(
@@ -54,19 +57,19 @@ export interface CellDecision<T> {
 }
 
 /**
- * Receives every change of an entry once its batch is on disk, while the latch of its row is held. So a holder of the latch may
+ * Receives every change of a notification once its batch is on disk, while the latch of its row is held. So a holder of the latch may
  * rely on the listener to know what is on disk, except while a failed write is in doubt. Calls must not throw.
  */
 export interface CellListener {
   /** Called in the turn that decides about an acknowledgement. */
   handedOut(key: Uint8Array): HandedOut
-  marked(key: Uint8Array, entry: Entry): void
-  retried(key: Uint8Array, entry: Entry): void
+  marked(key: Uint8Array, notification: StoredNotification): void
+  retried(key: Uint8Array, notification: StoredNotification): void
   skipped(key: Uint8Array): void
-  /** A mark was too deep, or runs failed too often: the cell has this failure and no entry. */
+  /** A mark was too deep, or runs failed too often: the cell has this failure and no notification. */
   parkedNow(key: Uint8Array, failure: Failure): void
-  /** A run committed. The failure is gone. @param entry what is still uncovered. */
-  acknowledged(key: Uint8Array, entry: Entry | undefined): void
+  /** A run committed. The failure is gone. @param notification what is still uncovered. */
+  acknowledged(key: Uint8Array, notification: StoredNotification | undefined): void
   /** A run was refused, because another one committed first, or the cell was handed out again. */
   conflicted(): void
 }
@@ -76,8 +79,8 @@ export interface HandedOut {
   readonly fence: Timestamp
   readonly hasFailure: boolean
   /**
-   * The entry on disk, while the claim under `fence` is in force. No run has committed since, because that would have ended the
+   * The notification on disk, while the claim under `fence` is in force. No run has committed since, because that would have ended the
    * claim, so an acknowledgement under this fence need not read the cell.
    */
-  readonly entry?: Entry | undefined
+  readonly notification?: StoredNotification | undefined
 }

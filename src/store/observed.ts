@@ -4,8 +4,8 @@ import type { Consumer } from '../changes/rules/consumer.js'
 import { KvError } from '../errors/kv-error.js'
 import { MARKS_MAX, SLICE_ITEMS } from '../limits.js'
 import type { AskedNotification } from '../observers/rules/asked-effects.js'
-import type { CellChange, Entry } from '../observers/rules/cell.js'
-import { encodeAck, encodeEntry, encodeFailure } from '../observers/rules/codec/cell.js'
+import type { CellChange, StoredNotification } from '../observers/rules/cell.js'
+import { encodeAck, encodeFailure, encodeNotification } from '../observers/rules/codec/cell.js'
 import { markCell } from '../observers/rules/mark.js'
 import { noSuchObserver, type Observer } from '../observers/rules/observer.js'
 import { RangeIndex } from '../percolator/range-index.js'
@@ -19,8 +19,8 @@ import type { SystemWrite } from './system-records.js'
 export interface CellEffect {
   readonly id: Timestamp
   readonly change: CellChange
-  /** A run committed: `entry` is what stays uncovered. */
-  readonly acknowledged?: { readonly entry: Entry | undefined }
+  /** A run committed: `notification` is what stays uncovered. */
+  readonly acknowledged?: { readonly notification: StoredNotification | undefined }
 }
 
 /** The decided effects of a transaction's commit effects. They also decide about its marks. */
@@ -28,7 +28,7 @@ export interface DecidedEffects {
   readonly effects: readonly CellEffect[]
   readonly notified?: { readonly cells: readonly AskedNotification[]; readonly commitTs: Timestamp } | undefined
   readonly depth?: number | undefined
-  /** Names of the acknowledged entries: the transaction's own writes do not mark these cells. */
+  /** Names of the acknowledged notifications: the transaction's own writes do not mark these cells. */
   readonly acknowledged?: ReadonlySet<string> | undefined
   readonly consumers?: readonly Consumer[] | undefined
 }
@@ -38,10 +38,10 @@ export interface MarkContext {
   /** The mutations belong to a transaction that can still be refused. */
   readonly isOnePc: boolean
   /**
-   * Reads the present entry under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of every
-   * entry, which saves the read.
+   * Reads the present notification under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of every
+   * notification, which saves the read.
    */
-  readonly present: ((id: Timestamp, key: Uint8Array) => Entry | undefined) | undefined
+  readonly present: ((id: Timestamp, key: Uint8Array) => StoredNotification | undefined) | undefined
 }
 
 /** The registered observers of a store. Decides which commits mark which cells, and notifies the listeners. */
@@ -98,7 +98,7 @@ export class Observed {
   }
 
   /**
-   * @param listener called when the database was opened again after a failed write: only the disk knows the entries then. Must
+   * @param listener called when the database was opened again after a failed write: only the disk knows the notifications then. Must
    *   not throw.
    */
   onReload(listener: () => void): void {
@@ -137,9 +137,9 @@ export class Observed {
     // A look-up may read from disk.
     const each = present === undefined ? SLICE_ITEMS : LOOK_UPS_PER_SLICE
     let left = each
-    const mark = (observer: Observer, key: Uint8Array, entry: Entry): void => {
+    const mark = (observer: Observer, key: Uint8Array, notification: StoredNotification): void => {
       const { id } = observer
-      effects.push({ id, change: markedChange(observer, key, entry, present?.(id, key)) })
+      effects.push({ id, change: markedChange(observer, key, notification, present?.(id, key)) })
     }
     const { cells = NO_CELLS, commitTs: changeTs = 0 } = notified ?? {}
     for (const { observer, key } of cells) {
@@ -177,10 +177,10 @@ export class Observed {
     for (const { id, change, acknowledged } of effects) {
       if (++count % SLICE_ITEMS === 0) yield
       const listener = this.#listeners.get(id)
-      const { key, entry, failure } = change
-      if (acknowledged !== undefined) listener?.acknowledged(key, acknowledged.entry)
-      else if (entry && failure === null) listener?.retried(key, entry)
-      else if (entry) listener?.marked(key, entry)
+      const { key, notification, failure } = change
+      if (acknowledged !== undefined) listener?.acknowledged(key, acknowledged.notification)
+      else if (notification && failure === null) listener?.retried(key, notification)
+      else if (notification) listener?.marked(key, notification)
       else if (failure === null) listener?.skipped(key)
       else if (failure && failure.parkedTs > 0) listener?.parkedNow(key, failure)
     }
@@ -198,15 +198,23 @@ export function tooManyMarks(): KvError<'payload_too_large'> {
   return new KvError('payload_too_large', detail, { limit: MARKS_MAX })
 }
 
-export function markedChange(observer: Observer, key: Uint8Array, mark: Entry, present: Entry | undefined): CellChange {
+export function markedChange(
+  observer: Observer,
+  key: Uint8Array,
+  mark: StoredNotification,
+  present: StoredNotification | undefined,
+): CellChange {
   const marked = markCell(observer, mark, present)
-  return 'entry' in marked ? { key, entry: marked.entry } : { key, entry: null, failure: marked.parked }
+  return 'notification' in marked
+    ? { key, notification: marked.notification }
+    : { key, notification: null, failure: marked.parked }
 }
 
 export function* cellWrites({ id, change }: CellEffect): Generator<SystemWrite> {
-  const { key, entry, ack, failure } = change
+  const { key, notification, ack, failure } = change
   const write = (kind: CellKind, value: Buffer | undefined): SystemWrite => ({ name: cellName(kind, id, key), value })
-  if (entry !== undefined) yield write('notify', entry === null ? undefined : encodeEntry(entry))
+  if (notification !== undefined)
+    yield write('notify', notification === null ? undefined : encodeNotification(notification))
   if (ack !== undefined) yield write('ack', ack === null ? undefined : encodeAck(ack))
   if (failure !== undefined) yield write('failure', failure === null ? undefined : encodeFailure(failure))
 }

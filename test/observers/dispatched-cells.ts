@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { CellBudget } from '../../src/observers/marks/cell-budget.js'
 import { Dispatcher, type KnownFailure, type WorkerClaim } from '../../src/observers/marks/dispatcher.js'
-import type { Entry } from '../../src/observers/rules/cell.js'
+import type { StoredNotification } from '../../src/observers/rules/cell.js'
 
 const KEYS = [...'abcdef']
 const PAGE = 3
@@ -57,7 +57,7 @@ interface FailedRun {
 /**
  * The cells of one observer on disk and their claims, beside the dispatcher that is told of them. Every event holds it to:
  *
- * - while the latch of its row is free, the entry of a claimed cell is the one on disk, and no run has committed since its fence;
+ * - while the latch of its row is free, the notification of a claimed cell is the one on disk, and no run has committed since its fence;
  * - a cell is handed out only while it is dirty, and no claim, delay or failure that is being written is in the way;
  * - when it says that it knows all dirty cells, it does, and the oldest of them;
  * - it may have forgotten that a cell has failed, or how long it is delayed, only while the budget is full, and never says that it has not;
@@ -69,7 +69,7 @@ export class DispatchedCells {
   #dispatcher
   #nowMs = 0
   #ts = 0
-  readonly #entries = new Map<string, Entry>()
+  readonly #notifications = new Map<string, StoredNotification>()
   readonly #failures = new Map<string, KnownFailure>()
   readonly #claims = new Map<string, { readonly claim: WorkerClaim; untilMs: number }>()
   readonly #failed: FailedRun[] = []
@@ -83,7 +83,12 @@ export class DispatchedCells {
   /** When the last run committed. */
   readonly #committed = new Map<string, number>()
   /** The page that is being read. */
-  #page: { readonly after: string | undefined; found?: { readonly text: string; readonly entry: Entry }[] } | undefined
+  #page:
+    | {
+        readonly after: string | undefined
+        found?: { readonly text: string; readonly notification: StoredNotification }[]
+      }
+    | undefined
 
   constructor({ fifo, found, claimsMax }: Record<'fifo' | 'found' | 'claimsMax', number>) {
     this.budget = new CellBudget(claimsMax)
@@ -144,7 +149,7 @@ export class DispatchedCells {
         if (this.#page === undefined && this.#dispatcher.wantsPage) this.#page = { after: this.#dispatcher.beginPage() }
         return
       case 'read page':
-        if (this.#page !== undefined) this.#page.found ??= this.#entriesAfter(this.#page.after)
+        if (this.#page !== undefined) this.#page.found ??= this.#notificationsAfter(this.#page.after)
         return
       case 'page':
         return this.#endPage()
@@ -178,19 +183,19 @@ export class DispatchedCells {
 
   #mark(text: string, isToldLater: boolean): void {
     if (this.#isHeld(text)) return
-    const entry: Entry = { changeTs: ++this.#ts, kind: 'put', depth: 0 }
-    this.#entries.set(text, entry)
-    this.#written(text, isToldLater, () => this.#dispatcher.marked(text, entry))
+    const notification: StoredNotification = { changeTs: ++this.#ts, kind: 'put', depth: 0 }
+    this.#notifications.set(text, notification)
+    this.#written(text, isToldLater, () => this.#dispatcher.marked(text, notification))
   }
 
   #park(text: string, isToldLater: boolean): void {
     if (this.#isHeld(text)) return
-    const entry: Entry = { changeTs: ++this.#ts, kind: 'put', depth: 9 }
-    this.#entries.delete(text)
-    this.#failures.set(text, { attempts: 0, notBeforeMs: 0, entry, isParked: true })
+    const notification: StoredNotification = { changeTs: ++this.#ts, kind: 'put', depth: 9 }
+    this.#notifications.delete(text)
+    this.#failures.set(text, { attempts: 0, notBeforeMs: 0, notification, isParked: true })
     this.#written(text, isToldLater, () => {
       this.#claims.delete(text)
-      this.#dispatcher.parked(text, 0, entry)
+      this.#dispatcher.parked(text, 0, notification)
     })
   }
 
@@ -199,13 +204,13 @@ export class DispatchedCells {
     pick,
     isToldLater,
   }: Event & { on: 'retry' | 'skip' | string; pick: number; isToldLater: boolean }): void {
-    const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#entries.has(text))
+    const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#notifications.has(text))
     const [text, failure] = parked[pick % parked.length] ?? []
     if (text === undefined || failure === undefined || this.#isHeld(text)) return
     this.#failures.delete(text)
-    if (on === 'retry') this.#entries.set(text, failure.entry)
+    if (on === 'retry') this.#notifications.set(text, failure.notification)
     this.#written(text, isToldLater, () => {
-      if (on === 'retry') this.#dispatcher.retried(text, failure.entry)
+      if (on === 'retry') this.#dispatcher.retried(text, failure.notification)
       else this.#dispatcher.skipped(text)
     })
   }
@@ -213,14 +218,14 @@ export class DispatchedCells {
   /** By a claim, or by anybody who invents one. */
   #acknowledge({ pick, isClean, isToldLater }: { pick: number; isClean: boolean; isToldLater: boolean }): void {
     const text = [...this.#claims.keys()][pick] ?? (KEYS[pick] as string)
-    const entry = this.#entries.get(text)
-    if (entry === undefined || this.#isHeld(text)) return
-    if (isClean) this.#entries.delete(text)
+    const notification = this.#notifications.get(text)
+    if (notification === undefined || this.#isHeld(text)) return
+    if (isClean) this.#notifications.delete(text)
     this.#failures.delete(text)
     this.#committed.set(text, ++this.#ts)
     this.#written(text, isToldLater, () => {
       this.#claims.delete(text)
-      this.#dispatcher.acknowledged(text, isClean ? undefined : entry)
+      this.#dispatcher.acknowledged(text, isClean ? undefined : notification)
     })
   }
 
@@ -242,7 +247,7 @@ export class DispatchedCells {
 
   #checkTaken({ cell: { text, attempts } }: WorkerClaim): void {
     const failure = this.#failures.get(text)
-    if (!this.#entries.has(text)) throw new Error(`${text} is clean`)
+    if (!this.#notifications.has(text)) throw new Error(`${text} is clean`)
     if (failure !== undefined && failure.notBeforeMs > this.#nowMs && !this.#isEarly)
       throw new Error(`${text} is delayed`)
     if (attempts !== (failure?.attempts ?? 0) && !(attempts === 0 && this.#wasFull))
@@ -269,16 +274,16 @@ export class DispatchedCells {
     const { cell } = claim
     const before = this.#failures.get(cell.text)
     const isCurrent = this.#dispatcher.decided(claim, before?.isParked === true)
-    const entry = this.#entries.get(cell.text)
-    if (entry === undefined || !isCurrent) {
+    const notification = this.#notifications.get(cell.text)
+    if (notification === undefined || !isCurrent) {
       failed.outcome = null
       return
     }
     const attempts = (before?.attempts ?? 0) + 1
     const isParked = attempts >= ATTEMPTS_MAX
-    failed.outcome = { attempts, notBeforeMs: isParked ? 0 : this.#nowMs + 20 * attempts, entry, isParked }
+    failed.outcome = { attempts, notBeforeMs: isParked ? 0 : this.#nowMs + 20 * attempts, notification, isParked }
     this.#failures.set(cell.text, failed.outcome)
-    if (isParked) this.#entries.delete(cell.text)
+    if (isParked) this.#notifications.delete(cell.text)
   }
 
   #writeFailure(isWritten: boolean): void {
@@ -287,7 +292,7 @@ export class DispatchedCells {
     if (failed === undefined) return
     const { claim, outcome, isTold } = failed
     if (outcome !== undefined && !isTold) {
-      if (outcome?.isParked) this.#dispatcher.parked(claim.cell.text, outcome.attempts, outcome.entry)
+      if (outcome?.isParked) this.#dispatcher.parked(claim.cell.text, outcome.attempts, outcome.notification)
       failed.isTold = true
       return
     }
@@ -309,17 +314,17 @@ export class DispatchedCells {
       if (untilMs <= this.#nowMs) throw new Error(`the lease of ${text} goes on`)
   }
 
-  #entriesAfter(after: string | undefined): { text: string; entry: Entry }[] {
-    return [...this.#entries]
+  #notificationsAfter(after: string | undefined): { text: string; notification: StoredNotification }[] {
+    return [...this.#notifications]
       .filter(([text]) => after === undefined || text > after)
       .sort(([one], [other]) => (one < other ? -1 : 1))
       .slice(0, PAGE)
-      .map(([text, entry]) => ({ text, entry }))
+      .map(([text, notification]) => ({ text, notification }))
   }
 
   #endPage(): void {
     if (this.#page === undefined) return
-    const found = this.#page.found ?? this.#entriesAfter(this.#page.after)
+    const found = this.#page.found ?? this.#notificationsAfter(this.#page.after)
     this.#page = undefined
     this.#dispatcher.endPage(found, found.length < PAGE)
   }
@@ -335,12 +340,16 @@ export class DispatchedCells {
     this.#isEarly = false
     for (const [text, failure] of this.#failures) {
       this.#isEarly ||= this.budget.isFull
-      const entry = this.#entries.get(text)
-      const known = { ...failure, entry: entry ?? failure.entry, isParked: failure.isParked && entry === undefined }
+      const notification = this.#notifications.get(text)
+      const known = {
+        ...failure,
+        notification: notification ?? failure.notification,
+        isParked: failure.isParked && notification === undefined,
+      }
       this.#dispatcher.add(text, known, this.#nowMs)
     }
-    this.#dispatcher.startAt([...this.#entries.keys()].sort()[place])
-    const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#entries.has(text))
+    this.#dispatcher.startAt([...this.#notifications.keys()].sort()[place])
+    const parked = [...this.#failures].filter(([text, { isParked }]) => isParked && !this.#notifications.has(text))
     if (this.#dispatcher.count('parked') !== parked.length) throw new Error(`not ${parked.length} cells are parked`)
   }
 
@@ -353,37 +362,39 @@ export class DispatchedCells {
     const claimed = [...claimedBy.values()].reduce((sum, count) => sum + count, 0)
     if (claimed !== this.#claims.size) throw new Error(`${claimed} claims by worker, not ${this.#claims.size}`)
     if (!knowsAll || this.#untold.size > 0 || this.#failed.some(({ outcome }) => outcome !== undefined)) return
-    const clean = this.#failed.filter(({ claim }) => claim.cell.claim === claim && !this.#entries.has(claim.cell.text))
-    if (pending !== this.#entries.size + clean.length)
-      throw new Error(`knows ${pending} dirty cells, not ${this.#entries.size}`)
-    const first = Math.min(...[...this.#entries.values()].map(({ changeTs }) => changeTs))
-    if (clean.length === 0 && oldest !== (this.#entries.size === 0 ? 0 : first))
+    const clean = this.#failed.filter(
+      ({ claim }) => claim.cell.claim === claim && !this.#notifications.has(claim.cell.text),
+    )
+    if (pending !== this.#notifications.size + clean.length)
+      throw new Error(`knows ${pending} dirty cells, not ${this.#notifications.size}`)
+    const first = Math.min(...[...this.#notifications.values()].map(({ changeTs }) => changeTs))
+    if (clean.length === 0 && oldest !== (this.#notifications.size === 0 ? 0 : first))
       throw new Error(`${oldest} is the oldest change, not ${first}`)
   }
 
   #checkClaim(text: string): void {
-    const { fence, entry, hasFailure } = this.#dispatcher.handedOut(text)
+    const { fence, notification, hasFailure } = this.#dispatcher.handedOut(text)
     if (!hasFailure && this.#failures.has(text)) throw new Error(`${text} has failed`)
-    if (entry === undefined) return
-    if (entry !== this.#entries.get(text)) throw new Error(`${text} has another entry on disk`)
+    if (notification === undefined) return
+    if (notification !== this.#notifications.get(text)) throw new Error(`${text} has another entry on disk`)
     if (fence <= (this.#committed.get(text) ?? 0)) throw new Error(`a run of ${text} has committed since the fence`)
   }
 
   #comeToRest(): void {
     for (const text of KEYS) this.#tell(text)
-    for (let i = 0; i < 200 && (this.#entries.size > 0 || !this.#dispatcher.knowsAll); i++) {
+    for (let i = 0; i < 200 && (this.#notifications.size > 0 || !this.#dispatcher.knowsAll); i++) {
       for (const on of ['page', 'ask for page', 'page', 'decide', 'written', 'written'] as const) this.#happen({ on })
       this.#pass(30)
       this.#take(100, false)
       this.#check()
       for (const text of [...this.#claims.keys()]) {
-        this.#entries.delete(text)
+        this.#notifications.delete(text)
         this.#failures.delete(text)
         this.#claims.delete(text)
         this.#dispatcher.acknowledged(text, undefined)
       }
     }
-    if (this.#entries.size > 0) throw new Error(`${[...this.#entries.keys()]} are forgotten`)
+    if (this.#notifications.size > 0) throw new Error(`${[...this.#notifications.keys()]} are forgotten`)
     if (!this.#dispatcher.knowsAll) throw new Error('the cursor goes round for ever')
   }
 }

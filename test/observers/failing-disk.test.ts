@@ -179,5 +179,7 @@ test('the sweep of an observer that is removed goes on when the disk is back', a
     await land()
   }
   await observers.remove('words')
-  await expect.poll(() => store.cells.entries(id, { after: undefined, limit: 10 }).catch(() => undefined)).toEqual([])
+  await expect
+    .poll(() => store.cells.notifications(id, { after: undefined, limit: 10 }).catch(() => undefined))
+    .toEqual([])
 })

@@ -219,6 +219,6 @@ describe('an observer', () => {
     await observers.remove('words')
     expect(await waiting).toBe('not_found')
     expect(await codeOf(observers.get('words'))).toBe('not_found')
-    await expect.poll(() => store.cells.entries(id, { after: undefined, limit: 10 })).toEqual([])
+    await expect.poll(() => store.cells.notifications(id, { after: undefined, limit: 10 })).toEqual([])
   })
 })

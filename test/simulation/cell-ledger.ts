@@ -1,7 +1,7 @@
 import { keyText } from '../../src/bytes/key-text.js'
 import { OBSERVER_RECORDS } from '../../src/observers/registration.js'
-import type { Ack, Entry, Failure } from '../../src/observers/rules/cell.js'
-import { decodeAck, decodeEntry, decodeFailure } from '../../src/observers/rules/codec/cell.js'
+import type { Ack, Failure, StoredNotification } from '../../src/observers/rules/cell.js'
+import { decodeAck, decodeFailure, decodeNotification } from '../../src/observers/rules/codec/cell.js'
 import type { Observer } from '../../src/observers/rules/observer.js'
 import { keyRangeOf } from '../../src/percolator/given-range.js'
 import { contains } from '../../src/percolator/range-index.js'
@@ -33,7 +33,7 @@ interface Change {
 
 interface CellState {
   readonly changes: Change[]
-  entry: Entry | undefined
+  notification: StoredNotification | undefined
   failure: Failure | undefined
   /** commit_ts of the last run or skip, also when its acknowledgement was collected. */
   lastTs: Timestamp
@@ -57,7 +57,7 @@ interface Touched {
   readonly key: string
   readonly commits: DataCommit[]
   /** null: removed. */
-  entry?: Entry | null
+  notification?: StoredNotification | null
   ack?: Ack | null
   failure?: Failure | null
 }
@@ -82,7 +82,7 @@ export interface CellsSeen {
  * whole batches, what holds after each batch holds after each crash:
  *
  * - every change of an observed range marks its cell in its own batch, but for a run's own write of the key that it acknowledges;
- * - the entry stands exactly while a change is not covered, or the cell is parked, and is not older than the newest such change;
+ * - the notification stands exactly while a change is not covered, or the cell is parked, and is not older than the newest such change;
  * - every run covers a change that no run before it covered, and has seen the commit of that one.
  */
 export class CellLedger implements CellsSeen {
@@ -122,10 +122,10 @@ export class CellLedger implements CellsSeen {
 
   restless(): string[] {
     return [...this.#observers.values()].flatMap(({ id, name }) =>
-      [...this.#cells].flatMap(([cell, { changes, entry, failure }]) => {
+      [...this.#cells].flatMap(([cell, { changes, notification, failure }]) => {
         if (!cell.startsWith(`${id} `)) return []
         const uncovered = changes.filter(({ isCovered }) => !isCovered).map(({ ts }) => ts)
-        if (uncovered.length === 0 && entry === undefined) return []
+        if (uncovered.length === 0 && notification === undefined) return []
         return `${cell.slice(`${id} `.length)} for ${name} at ${uncovered}${failure ? `, which failed (${failure.error})` : ''}`
       }),
     )
@@ -165,7 +165,7 @@ export class CellLedger implements CellsSeen {
       const id = kind && idOfCell(kind, name)
       if (kind === undefined || id === undefined) continue
       const cell = touch(id, keyText(keyOfCell(kind, name)))
-      if (kind === 'notify') cell.entry = value === undefined ? null : decodeEntry(value)
+      if (kind === 'notify') cell.notification = value === undefined ? null : decodeNotification(value)
       if (kind === 'ack') cell.ack = value === undefined ? null : decodeAck(value)
       if (kind === 'failure') cell.failure = value === undefined ? null : decodeFailure(value)
     }
@@ -187,13 +187,13 @@ export class CellLedger implements CellsSeen {
     this.#observers.set(name, { id, name, sinceTs, range: keyRangeOf(range), maxDepth: options.maxDepth })
   }
 
-  #change({ id, key, commits, entry, ack, failure }: Touched, told: Violations): void {
+  #change({ id, key, commits, notification, ack, failure }: Touched, told: Violations): void {
     const observer = [...this.#observers.values()].find((each) => each.id === id)
     // Cells of an observer whose registration failed, or that is being registered, may be marked or not.
     const violations = observer === undefined ? new Violations() : told
     const name = `${id} ${key}`
     const what = `the cell of ${key} for ${observer?.name ?? id}`
-    const none: CellState = { changes: [], entry: undefined, failure: undefined, lastTs: 0, coveredTo: 0 }
+    const none: CellState = { changes: [], notification: undefined, failure: undefined, lastTs: 0, coveredTo: 0 }
     const cell = this.#cells.get(name) ?? none
     this.#cells.set(name, cell)
     // A run may cover what has expired before that is marked.
@@ -208,9 +208,9 @@ export class CellLedger implements CellsSeen {
     if (ack) this.#acknowledge(cell, ack, { what, observer: observer?.name ?? '', key, violations })
     for (const { commitTs, startTs } of commits)
       if (ack?.startTs !== startTs) cell.changes.push({ ts: commitTs, isCovered: false })
-    if (entry !== undefined) cell.entry = entry ?? undefined
+    if (notification !== undefined) cell.notification = notification ?? undefined
     if (failure !== undefined) cell.failure = failure ?? undefined
-    for (const standing of [entry, failure?.parkedTs ? failure : undefined]) {
+    for (const standing of [notification, failure?.parkedTs ? failure : undefined]) {
       if (!standing || cell.changes.some(({ ts }) => ts === standing.changeTs)) continue
       const isOfRow = standing.kind === 'put' || standing.kind === 'delete'
       if (isOfRow && standing.changeTs > (observer?.sinceTs ?? 0))
@@ -249,15 +249,19 @@ export class CellLedger implements CellsSeen {
     cell.coveredTo = Math.max(cell.coveredTo, ack.ackTs)
   }
 
-  #check({ changes, entry, failure }: CellState, what: string, violations: Violations): void {
+  #check({ changes, notification, failure }: CellState, what: string, violations: Violations): void {
     const uncovered = changes.filter(({ isCovered }) => !isCovered).map(({ ts }) => ts)
     const newest = Math.max(0, ...uncovered)
-    const isParked = entry === undefined && failure !== undefined && failure.parkedTs > 0
-    if (entry !== undefined && newest === 0) violations.add('entry', `${what} has an entry, and all is covered`)
-    if (entry !== undefined && entry.changeTs < newest)
-      violations.add('entry', `${what} has an entry at ${entry.changeTs}, which hides the change at ${newest}`)
-    if (entry === undefined && !isParked && newest > 0)
-      violations.add('entry', `${what} has no entry, and a change at ${uncovered} is not covered`)
-    if (isParked && newest === 0) violations.add('entry', `${what} is parked, and all is covered`)
+    const isParked = notification === undefined && failure !== undefined && failure.parkedTs > 0
+    if (notification !== undefined && newest === 0)
+      violations.add('notification', `${what} has a notification, and all is covered`)
+    if (notification !== undefined && notification.changeTs < newest)
+      violations.add(
+        'notification',
+        `${what} has a notification at ${notification.changeTs}, which hides the change at ${newest}`,
+      )
+    if (notification === undefined && !isParked && newest > 0)
+      violations.add('notification', `${what} has no notification, and a change at ${uncovered} is not covered`)
+    if (isParked && newest === 0) violations.add('notification', `${what} is parked, and all is covered`)
   }
 }

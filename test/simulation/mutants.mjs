@@ -325,15 +325,15 @@ const MUTANTS = [
     'mutations.push(...outcome.mutations.map((mutation) => ({ ...mutation, isFlag: true })));',
   ],
   [
-    'a commit of two phases marks without a look at the entry',
+    'a commit of two phases marks without a look at the notification',
     'store/leveldb/rows/row-store',
-    'isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entrySync',
+    'isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#notificationSync',
     'undefined',
   ],
   [
     'a parked change may be hidden',
     'observers/rules/mark',
-    'if (entry !== undefined || failure === undefined || failure.parkedTs === 0)',
+    'if (notification !== undefined || failure === undefined || failure.parkedTs === 0)',
     'if (true)',
   ],
   ['a flag on a record is taken for a commit', 'store/observed', '&& !mutation.isFlag ', ''],
@@ -350,9 +350,9 @@ const MUTANTS = [
     'if (false)',
   ],
   [
-    'the entry goes with any run',
+    'the notification goes with any run',
     'observers/rules/acknowledge',
-    'const isClean = entry.changeTs <= seen;',
+    'const isClean = notification.changeTs <= seen;',
     'const isClean = true;',
   ],
   [

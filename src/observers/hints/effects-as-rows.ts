@@ -10,7 +10,7 @@ import type { Store } from '../../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { acknowledge } from '../rules/acknowledge.js'
 import { type AskedAck, askedAcks, askedNotifications } from '../rules/asked-effects.js'
-import type { Entry } from '../rules/cell.js'
+import type { StoredNotification } from '../rules/cell.js'
 import {
   ackedCell,
   type CellName,
@@ -71,7 +71,7 @@ export async function effectsAsRows(sources: EffectSources, request: EffectRowsR
     const outcome = acknowledge(
       { effect, seen, startTs, commitTs: startTs },
       {
-        entry: covered ?? all,
+        notification: covered ?? all,
         ack: cell.ack,
         safePoint: sources.store.safePoint,
         newestFence: cell.claim?.fence ?? 0,
@@ -128,7 +128,11 @@ export async function effectsAsRows(sources: EffectSources, request: EffectRowsR
 }
 
 /** A transaction that notifies one key and does nothing else. */
-export function notification({ id, key }: CellName, startTs: Timestamp, kind: Entry['kind']): PrewriteMutation {
+export function notification(
+  { id, key }: CellName,
+  startTs: Timestamp,
+  kind: StoredNotification['kind'],
+): PrewriteMutation {
   return { op: 'put', key: notifiedKey({ id, key }, startTs), value: encodeNotified({ kind, depth: 0 }) }
 }
 

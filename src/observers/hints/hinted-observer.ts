@@ -360,8 +360,8 @@ export class HintedObserver implements ActiveObserver {
         await this.#fail(hinted, cell, { error: 'lease expired' }, ts)
         return undefined
       case 'too deep': {
-        const error = `the depth ${step.entry.depth} of the notification is above max_depth ${this.#observer.maxDepth}`
-        const failure: Failure = { attempts: 0, notBeforeMs: 0, error, parkedTs: ts, ...step.entry }
+        const error = `the depth ${step.notification.depth} of the notification is above max_depth ${this.#observer.maxDepth}`
+        const failure: Failure = { attempts: 0, notBeforeMs: 0, error, parkedTs: ts, ...step.notification }
         if ((await cells.replaceFailure(this.id, cell, failure)) && isStill(cell))
           await forgetClean(cells, this.id, hinted, cell, ts)
         return undefined
@@ -371,7 +371,7 @@ export class HintedObserver implements ActiveObserver {
         const claim: StoredClaim = { fence, untilMs: physicalMs(ts) + leaseMs, worker, leaseMs }
         if ((await cells.claim(this.id, cell, claim)) === undefined) return 'wait'
         const { key } = cell
-        const { changeTs: commitTs, kind } = step.entry
+        const { changeTs: commitTs, kind } = step.notification
         return { notification: { key, fence, commitTs, kind, attempt: step.attempt }, cell }
       }
     }
@@ -387,9 +387,9 @@ export class HintedObserver implements ActiveObserver {
     const { cells, random } = this.#sources
     const { key, failure: before, claim } = cell
     const nowMs = physicalMs(ts)
-    const entry = uncovered(cell, this.#observer, TIMESTAMP_MAX, ts)
+    const notification = uncovered(cell, this.#observer, TIMESTAMP_MAX, ts)
     const context = { options: this.#stored.options, nowMs, ts, random: random() }
-    const failed = failedRun({ key, entry, ack: undefined, failure: before }, run, context)
+    const failed = failedRun({ key, notification, ack: undefined, failure: before }, run, context)
     const untilMs = failed === undefined ? nowMs : Math.max(nowMs, failed.failure.notBeforeMs)
     const left: StoredClaim = { fence: 0, untilMs, worker: '', leaseMs: 0 }
     if ((await cells.claim(this.id, { key, claim }, left)) === undefined) return undefined

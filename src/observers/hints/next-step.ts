@@ -1,5 +1,5 @@
 import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
-import type { Entry } from '../rules/cell.js'
+import type { StoredNotification } from '../rules/cell.js'
 import { type HintedCell, isStill, uncovered } from '../rules/hinted-cell.js'
 import type { RegisteredObserver } from '../rules/observer.js'
 
@@ -9,9 +9,9 @@ export type Step =
   /** The cell is clean or parked, and its hint can be removed. */
   | { readonly kind: 'forget' }
   /** The lease of its last claim has run out. */
-  | { readonly kind: 'failed'; readonly entry: Entry }
-  | { readonly kind: 'too deep'; readonly entry: Entry }
-  | { readonly kind: 'claim'; readonly entry: Entry; readonly attempt: number }
+  | { readonly kind: 'failed'; readonly notification: StoredNotification }
+  | { readonly kind: 'too deep'; readonly notification: StoredNotification }
+  | { readonly kind: 'claim'; readonly notification: StoredNotification; readonly attempt: number }
 
 const WAIT: Step = { kind: 'wait' }
 
@@ -28,13 +28,13 @@ export function nextStep(cell: HintedCell, observer: RegisteredObserver, fence: 
   if (cell.ackLock !== undefined || (ack !== undefined && ack.commitTs > ts)) return WAIT
   const newest = uncovered(cell, observer, TIMESTAMP_MAX, ts)
   if (newest === undefined || isParkedAt(cell, newest)) return isStill(cell) ? { kind: 'forget' } : WAIT
-  const entry = uncovered(cell, observer, ts)
+  const notification = uncovered(cell, observer, ts)
   // A client has committed ahead of the clock.
-  if (entry === undefined || entry.changeTs > fence) return WAIT
-  if (claim !== undefined && claim.fence !== 0 && !isOver) return { kind: 'failed', entry }
+  if (notification === undefined || notification.changeTs > fence) return WAIT
+  if (claim !== undefined && claim.fence !== 0 && !isOver) return { kind: 'failed', notification }
   if (failure !== undefined && failure.parkedTs === 0 && failure.notBeforeMs > nowMs) return WAIT
-  if (observer.maxDepth > 0 && entry.depth > observer.maxDepth) return { kind: 'too deep', entry }
-  return { kind: 'claim', entry, attempt: (failure?.attempts ?? 0) + 1 }
+  if (observer.maxDepth > 0 && notification.depth > observer.maxDepth) return { kind: 'too deep', notification }
+  return { kind: 'claim', notification, attempt: (failure?.attempts ?? 0) + 1 }
 }
 
 export function isParkedCell(cell: HintedCell, observer: RegisteredObserver, now: Timestamp): boolean {
@@ -42,6 +42,6 @@ export function isParkedCell(cell: HintedCell, observer: RegisteredObserver, now
   return newest !== undefined && isParkedAt(cell, newest)
 }
 
-function isParkedAt({ failure }: HintedCell, { changeTs }: Entry): boolean {
+function isParkedAt({ failure }: HintedCell, { changeTs }: StoredNotification): boolean {
   return failure !== undefined && failure.parkedTs > 0 && changeTs <= failure.changeTs
 }

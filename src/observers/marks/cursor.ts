@@ -1,9 +1,9 @@
 /**
- * The position of a dispatcher in the entries of its observer. It goes from its start to the end, then from the beginning to its
- * start. It never begins at the front, because LevelDB would have to skip the deleted entries there.
+ * The position of a dispatcher in the notifications of its observer. It goes from its start to the end, then from the beginning to its
+ * start. It never begins at the front, because LevelDB would have to skip the deleted notifications there.
  */
 export class Cursor {
-  /** Entries after this key come next, as `keyText`; undefined: all entries. */
+  /** Notifications after this key come next, as `keyText`; undefined: all notifications. */
   #after: string | undefined
   #round: { readonly from: string | undefined; isWrapped: boolean } | undefined
   #isAgain = false
@@ -12,12 +12,12 @@ export class Cursor {
     return this.#after
   }
 
-  /** Whether a round is incomplete: there may be entries that the dispatcher does not know. */
+  /** Whether a round is incomplete: there may be notifications that the dispatcher does not know. */
   get isGoing(): boolean {
     return this.#round !== undefined
   }
 
-  /** Makes sure that the cursor will pass this key, whose entry exists now. */
+  /** Makes sure that the cursor will pass this key, whose notification exists now. */
   meet(text: string): void {
     if (this.#round === undefined) this.#begin()
     else if (!this.#isAhead(text)) this.#isAgain = true

@@ -1,7 +1,7 @@
 import { MinHeap, type Ranked } from '../../bytes/min-heap.js'
 import type { HandedOut } from '../../store/marked-cells.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { Entry } from '../rules/cell.js'
+import type { StoredNotification } from '../rules/cell.js'
 import type { CellBudget } from './cell-budget.js'
 import { Cursor } from './cursor.js'
 
@@ -32,8 +32,8 @@ type State = 'queued' | 'passed' | 'claimed' | 'withheld' | 'delayed' | 'parked'
 export interface KnownCell extends Ranked {
   readonly text: string
   state: State
-  /** The last entry reported by the store or found on disk. A parked cell has none on disk. */
-  entry: Entry
+  /** The last notification reported by the store or found on disk. A parked cell has none on disk. */
+  notification: StoredNotification
   /** Marked since the last decision about the cell. */
   isMarked: boolean
   /** Number of failed runs. */
@@ -63,7 +63,7 @@ export interface WorkerClaim {
 export interface KnownFailure {
   readonly attempts: number
   readonly notBeforeMs: number
-  readonly entry: Entry
+  readonly notification: StoredNotification
   readonly isParked: boolean
 }
 
@@ -76,7 +76,7 @@ export interface Take {
 }
 
 /**
- * Decides which cells of one observer are handed out next, and keeps those that are not ready. It does no IO. The entries on
+ * Decides which cells of one observer are handed out next, and keeps those that are not ready. It does no IO. The notifications on
  * disk are the truth: the cursor finds what the dispatcher forgets.
  */
 export class Dispatcher {
@@ -119,14 +119,14 @@ export class Dispatcher {
   // ---- State
 
   /**
-   * The known state of a cell for a run that acknowledges it. **The entry of a claimed cell is the one on disk** whenever the
+   * The known state of a cell for a run that acknowledges it. **The notification of a claimed cell is the one on disk** whenever the
    * latch of its row is free, and no run has committed since the fence, because:
    *
-   * - Every batch that puts or removes an entry is reported here before its latch is released, and a run's batch thereby ends
+   * - Every batch that puts or removes a notification is reported here before its latch is released, and a run's batch thereby ends
    *   the claim.
    * - A page shows a cell as of some time after it was asked for. It counts only for a cell without a report since then
    *   (`#touched`), and never for a claimed one. Batches in progress are reported later.
-   * - The same holds for failures and their entries that are read at the start. A failure without an entry makes no cell ready.
+   * - The same holds for failures and their notifications that are read at the start. A failure without a notification makes no cell ready.
    * - While a failed write is in doubt this is not called (`SystemReads.isSettled`); after it all claims are void.
    * - A claim without a fence does not count: a run may have committed since the fence before.
    */
@@ -134,8 +134,8 @@ export class Dispatcher {
     const cell = this.#cells.get(text)
     if (cell === undefined) return this.#isForgetful ? MAY_HAVE_FAILED : HAS_NOT_FAILED
     const { fence, hasFailure, claim } = cell
-    const entry = claim !== undefined && claim.fence > 0 && isClaimed(claim) ? cell.entry : undefined
-    return { fence, hasFailure, entry }
+    const notification = claim !== undefined && claim.fence > 0 && isClaimed(claim) ? cell.notification : undefined
+    return { fence, hasFailure, notification }
   }
 
   count(state: 'claimed' | 'delayed' | 'parked'): number {
@@ -205,10 +205,10 @@ export class Dispatcher {
   }
 
   /** Without room for its delay, the cell is ready early. */
-  add(text: string, { attempts, notBeforeMs, entry, isParked }: KnownFailure, nowMs: number): void {
+  add(text: string, { attempts, notBeforeMs, notification, isParked }: KnownFailure, nowMs: number): void {
     const known = this.#cells.get(text)
     if (known !== undefined && known.state !== 'queued' && known.state !== 'passed') return
-    const cell = known ?? this.#know(text, entry)
+    const cell = known ?? this.#know(text, notification)
     this.#failed(cell, attempts)
     if (isParked) this.#park(cell)
     else if (notBeforeMs > nowMs && !this.#budget.isFull) this.#moveUntil(cell, 'delayed', notBeforeMs, true)
@@ -221,37 +221,37 @@ export class Dispatcher {
 
   // ---- Changes of cells
 
-  marked(text: string, entry: Entry): void {
+  marked(text: string, notification: StoredNotification): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text)
     if (cell === undefined) {
-      this.#ready(this.#know(text, entry))
+      this.#ready(this.#know(text, notification))
       return
     }
-    this.#renew(cell, entry)
+    this.#renew(cell, notification)
     cell.isMarked = true
     if (cell.state === 'parked') this.#ready(cell)
   }
 
   /** Call when a cell was parked, or its mark was too deep. */
-  parked(text: string, attempts: number, entry: Entry): void {
+  parked(text: string, attempts: number, notification: StoredNotification): void {
     this.#touched?.add(text)
-    const cell = this.#cells.get(text) ?? this.#know(text, entry)
-    this.#renew(cell, entry)
+    const cell = this.#cells.get(text) ?? this.#know(text, notification)
+    this.#renew(cell, notification)
     this.#failed(cell, attempts)
     this.#park(cell)
   }
 
-  /** @param entry the part that is still to be run. */
-  acknowledged(text: string, entry: Entry | undefined): void {
+  /** @param notification the part that is still to be run. */
+  acknowledged(text: string, notification: StoredNotification | undefined): void {
     this.#touched?.add(text)
     const cell = this.#cells.get(text)
     if (cell === undefined) {
-      if (entry !== undefined) this.#ready(this.#know(text, entry))
-    } else if (entry === undefined) {
+      if (notification !== undefined) this.#ready(this.#know(text, notification))
+    } else if (notification === undefined) {
       this.#forget(cell)
     } else {
-      this.#renew(cell, entry)
+      this.#renew(cell, notification)
       this.#noFailure(cell)
       this.#ready(cell)
     }
@@ -359,12 +359,12 @@ export class Dispatcher {
   }
 
   /** Call when a parked cell was retried: it is ready, with no failures. */
-  retried(text: string, entry: Entry): void {
+  retried(text: string, notification: StoredNotification): void {
     this.#touched?.add(text)
     const known = this.#cells.get(text)
     if (known === undefined) this.#lessParked()
-    const cell = known ?? this.#know(text, entry)
-    this.#renew(cell, entry)
+    const cell = known ?? this.#know(text, notification)
+    this.#renew(cell, notification)
     this.#noFailure(cell)
     if (cell.state === 'parked' || cell.state === 'forgotten') this.#ready(cell)
   }
@@ -396,7 +396,7 @@ export class Dispatcher {
 
   // ---- The cursor
 
-  /** Whether the next page of entries should be read. */
+  /** Whether the next page of notifications should be read. */
   get wantsPage(): boolean {
     return this.#cursor.isGoing && this.#found.size < this.#sizes.found && this.#touched === undefined
   }
@@ -407,16 +407,19 @@ export class Dispatcher {
     return this.#cursor.after
   }
 
-  /** @param isEnd no entry follows them. */
-  endPage(entries: readonly { readonly text: string; readonly entry: Entry }[], isEnd: boolean): void {
+  /** @param isEnd no notification follows them. */
+  endPage(
+    entries: readonly { readonly text: string; readonly notification: StoredNotification }[],
+    isEnd: boolean,
+  ): void {
     const touched = this.#touched
     this.#touched = undefined
-    for (const { text, entry } of entries) {
+    for (const { text, notification } of entries) {
       const isOld = touched?.has(text) === true
       const known = this.#cells.get(text)
       if (known === undefined ? isOld : known.state !== 'passed') continue
-      const cell = known ?? this.#know(text, entry)
-      if (!isOld) this.#renew(cell, entry)
+      const cell = known ?? this.#know(text, notification)
+      if (!isOld) this.#renew(cell, notification)
       this.#find(cell)
     }
     this.#cursor.passed(entries.at(-1)?.text, isEnd)
@@ -425,11 +428,11 @@ export class Dispatcher {
 
   // ---- Transitions
 
-  #know(text: string, entry: Entry): KnownCell {
+  #know(text: string, notification: StoredNotification): KnownCell {
     const cell: KnownCell = {
       text,
       state: 'forgotten',
-      entry,
+      notification,
       isMarked: false,
       attempts: 0,
       hasFailure: this.#isForgetful,
@@ -445,9 +448,9 @@ export class Dispatcher {
     return cell
   }
 
-  #renew(cell: KnownCell, entry: Entry): void {
-    cell.entry = entry
-    if (isPending(cell)) this.#ages.set(cell.age, entry.changeTs)
+  #renew(cell: KnownCell, notification: StoredNotification): void {
+    cell.notification = notification
+    if (isPending(cell)) this.#ages.set(cell.age, notification.changeTs)
   }
 
   #forget(cell: KnownCell): void {
@@ -542,7 +545,7 @@ export class Dispatcher {
     cell.state = state
     cell.hasFailure = hasFailure
     if (!isPending(cell)) this.#ages.delete(cell.age)
-    else if (cell.age.place === -1) this.#ages.set(cell.age, cell.entry.changeTs)
+    else if (cell.age.place === -1) this.#ages.set(cell.age, cell.notification.changeTs)
   }
 
   #count(claim: WorkerClaim | undefined, change: 1 | -1): void {

@@ -14,7 +14,7 @@ import type { ActiveObserver, ObserverCounts } from '../dirty-keys.js'
 import { type FailedRun, failedRun, isParked, retried, skipped } from '../failed-run.js'
 import { randomPlace } from '../random-place.js'
 import { nameOfRegistration, registeredOf, type StoredObserver } from '../registration.js'
-import type { Cell, CellChange, Entry, Failure } from '../rules/cell.js'
+import type { Cell, CellChange, Failure, StoredNotification } from '../rules/cell.js'
 import type { ClaimName, Notification, ObserverState, Release } from '../rules/observers-api.js'
 import { Workers } from '../workers.js'
 import type { CellBudget } from './cell-budget.js'
@@ -22,7 +22,7 @@ import { Dispatcher, type DispatcherSizes, type KnownFailure, type WorkerClaim }
 import { PendingWalk } from './pending-walk.js'
 import { type WaitingClaim, WaitingClaims } from './waiting-claims.js'
 
-/** Entries per page of the cursor. */
+/** Notifications per page of the cursor. */
 const PAGE = 512
 const CHANGES_AT_A_TIME = 256
 /** The cursor starts on one of this many pages. */
@@ -114,7 +114,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return this.#loading
   }
 
-  /** Drops the state in memory: only the disk knows the entries, and all claims are void. Waiting claims wait for `reload`. */
+  /** Drops the state in memory: only the disk knows the notifications, and all claims are void. Waiting claims wait for `reload`. */
   unload(): void {
     this.#loads++
     this.#isLoaded = false
@@ -160,10 +160,10 @@ export class MarkedObserver implements ActiveObserver, CellListener {
         try {
           const read = await cells.read(this.id, keys)
           if (load !== this.#loads) return
-          for (const { key, entry, failure } of read) {
+          for (const { key, notification, failure } of read) {
             if (failure === undefined || changed.has(keyText(key))) continue
-            if (entry === undefined && failure.parkedTs === 0) continue // The cell is clean.
-            this.#dispatcher.add(keyText(key), knownFailure(failure, entry), store.time.steadyMs())
+            if (notification === undefined && failure.parkedTs === 0) continue // The cell is clean.
+            this.#dispatcher.add(keyText(key), knownFailure(failure, notification), store.time.steadyMs())
           }
         } finally {
           // Not earlier: a cell may change between its read and this point.
@@ -179,7 +179,11 @@ export class MarkedObserver implements ActiveObserver, CellListener {
   async #randomPlace(load: number): Promise<string | undefined> {
     const { cells, random } = this.#sources
     const isOver = (): boolean => load !== this.#loads
-    const place = await randomPlace((page) => cells.entries(this.id, page), { pages: PLACES_PAGES, random, isOver })
+    const place = await randomPlace((page) => cells.notifications(this.id, page), {
+      pages: PLACES_PAGES,
+      random,
+      isOver,
+    })
     return place && keyText(place)
   }
 
@@ -251,12 +255,12 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     while (this.#dispatcher.wantsPage && load === this.#loads) {
       const after = this.#dispatcher.beginPage()
       try {
-        const page = await cells.entries(this.id, {
+        const page = await cells.notifications(this.id, {
           after: after === undefined ? after : keyOfText(after),
           limit: PAGE,
         })
         if (load !== this.#loads) return
-        const entries = page.map(({ key, entry }) => ({ text: keyText(key), entry }))
+        const entries = page.map(({ key, notification }) => ({ text: keyText(key), notification }))
         this.#dispatcher.endPage(entries, page.length < PAGE)
       } catch (error) {
         if (load === this.#loads) this.#dispatcher.endRead()
@@ -315,7 +319,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     const { store } = this.#sources
     return taken.filter((claim, i) => {
       if (!this.#dispatcher.fenced(claim, first + i)) return false
-      const { changeTs } = claim.cell.entry
+      const { changeTs } = claim.cell.notification
       if (changeTs <= claim.fence) return true
       const aheadMs = Math.max(1, physicalMs(changeTs) + 1 - physicalMs(store.time.clock()))
       this.#dispatcher.release(claim, this.#nowMs() + aheadMs)
@@ -415,7 +419,7 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     for (const some of inParts(keys, KEYS_PER_TURN))
       ts = await this.#sources.cells.change(this.id, some, (cells, changeTs) => ({
         value: changeTs,
-        changes: cells.map(({ key }) => ({ key, entry: { changeTs, kind: 'notified', depth: 0 } })),
+        changes: cells.map(({ key }) => ({ key, notification: { changeTs, kind: 'notified', depth: 0 } })),
       }))
     return ts
   }
@@ -453,8 +457,10 @@ export class MarkedObserver implements ActiveObserver, CellListener {
       const present = await store.system.get(record)
       if (present === undefined || Buffer.compare(present, before) !== 0) return false
       return cells.change(this.id, keys, (found, changeTs) => {
-        const clean = found.filter(({ entry }) => entry === undefined)
-        const changes = clean.map(({ key }): CellChange => ({ key, entry: { changeTs, kind: 'backfill', depth: 0 } }))
+        const clean = found.filter(({ notification }) => notification === undefined)
+        const changes = clean.map(
+          ({ key }): CellChange => ({ key, notification: { changeTs, kind: 'backfill', depth: 0 } }),
+        )
         return { value: true, changes, extraRecords: [{ name: record, value: after }] }
       })
     })
@@ -466,8 +472,8 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return this.#isLoaded ? this.#dispatcher.handedOut(keyText(key)) : UNKNOWN // All claims are void.
   }
 
-  marked(key: Uint8Array, entry: Entry): void {
-    this.#dispatcher.marked(keyText(key), entry)
+  marked(key: Uint8Array, notification: StoredNotification): void {
+    this.#dispatcher.marked(keyText(key), notification)
     this.#serveSoon()
   }
 
@@ -475,19 +481,19 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     this.#dispatcher.parked(keyText(key), attempts, { changeTs, kind, depth })
   }
 
-  acknowledged(key: Uint8Array, entry: Entry | undefined): void {
+  acknowledged(key: Uint8Array, notification: StoredNotification | undefined): void {
     this.#acks++
     this.hasAcks = true
-    this.#dispatcher.acknowledged(keyText(key), entry)
-    if (entry !== undefined) this.#serveSoon()
+    this.#dispatcher.acknowledged(keyText(key), notification)
+    if (notification !== undefined) this.#serveSoon()
   }
 
   conflicted(): void {
     this.#conflicts++
   }
 
-  retried(key: Uint8Array, entry: Entry): void {
-    this.#dispatcher.retried(keyText(key), entry)
+  retried(key: Uint8Array, notification: StoredNotification): void {
+    this.#dispatcher.retried(keyText(key), notification)
     this.#serveSoon()
   }
 
@@ -596,11 +602,22 @@ function keyOfText(text: string): Uint8Array {
   return Buffer.from(text, 'latin1')
 }
 
-function notificationOf({ cell: { text, entry, attempts }, fence }: WorkerClaim): Notification {
-  return { key: keyOfText(text), fence, commitTs: entry.changeTs, kind: entry.kind, attempt: attempts + 1 }
+function notificationOf({ cell: { text, notification, attempts }, fence }: WorkerClaim): Notification {
+  return {
+    key: keyOfText(text),
+    fence,
+    commitTs: notification.changeTs,
+    kind: notification.kind,
+    attempt: attempts + 1,
+  }
 }
 
-function knownFailure(failure: Failure, entry: Entry | undefined): KnownFailure {
+function knownFailure(failure: Failure, notification: StoredNotification | undefined): KnownFailure {
   const { attempts, notBeforeMs, changeTs, kind, depth } = failure
-  return { attempts, notBeforeMs, entry: entry ?? { changeTs, kind, depth }, isParked: isParked({ entry, failure }) }
+  return {
+    attempts,
+    notBeforeMs,
+    notification: notification ?? { changeTs, kind, depth },
+    isParked: isParked({ notification, failure }),
+  }
 }

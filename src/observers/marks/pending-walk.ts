@@ -8,11 +8,11 @@ const FRESH_MS = 10_000
 
 export interface Pending {
   readonly count: number
-  /** changeTs of the oldest entry; 0: none. */
+  /** changeTs of the oldest notification; 0: none. */
   readonly oldest: Timestamp
 }
 
-/** Counts the entries of one observer on request, at most every ten seconds. */
+/** Counts the notifications of one observer on request, at most every ten seconds. */
 export class PendingWalk {
   readonly #cells: MarkedCells
   readonly #id: Timestamp
@@ -53,8 +53,9 @@ export class PendingWalk {
     try {
       for (let after: Uint8Array | undefined; !this.#end.signal.aborted; ) {
         const begin = performance.now()
-        const entries = await this.#cells.entries(this.#id, { after, limit: PAGE })
-        for (const { entry } of entries) if (oldest === 0 || entry.changeTs < oldest) oldest = entry.changeTs
+        const entries = await this.#cells.notifications(this.#id, { after, limit: PAGE })
+        for (const { notification } of entries)
+          if (oldest === 0 || notification.changeTs < oldest) oldest = notification.changeTs
         count += entries.length
         this.#partial = { count, oldest }
         after = entries.at(-1)?.key

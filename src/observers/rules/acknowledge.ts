@@ -3,7 +3,7 @@ import { printKey } from '../../errors/print-key.js'
 import { belowSafePoint } from '../../percolator/errors.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { AskedAck } from './asked-effects.js'
-import type { Ack, Entry } from './cell.js'
+import type { Ack, StoredNotification } from './cell.js'
 
 export interface AckRequest extends Pick<AskedAck, 'effect' | 'seen'> {
   readonly startTs: Timestamp
@@ -12,7 +12,7 @@ export interface AckRequest extends Pick<AskedAck, 'effect' | 'seen'> {
 }
 
 export interface AckContext {
-  readonly entry: Entry | undefined
+  readonly notification: StoredNotification | undefined
   readonly ack: Ack | undefined
   readonly safePoint: Timestamp
   /** The highest fence under which this process has handed the cell out; 0: none. */
@@ -20,7 +20,7 @@ export interface AckContext {
   /** The observer's id: changes at or below it were not marked. */
   readonly observedSince: Timestamp
   /**
-   * Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Called only when the entry is newer than `seen`.
+   * Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Called only when the notification is newer than `seen`.
    */
   readonly newestSeen: () => Timestamp
 }
@@ -28,7 +28,7 @@ export interface AckContext {
 export type AckOutcome =
   /** The transaction has committed already. */
   | { readonly kind: 'repeat'; readonly commitTs: Timestamp }
-  /** `isClean`: the entry is removed. Otherwise it stays for the changes that the run has not seen. */
+  /** `isClean`: the notification is removed. Otherwise it stays for the changes that the run has not seen. */
   | { readonly kind: 'acknowledged'; readonly isClean: boolean; readonly ack: Ack }
   | { readonly kind: 'refused'; readonly error: KvError }
 
@@ -42,7 +42,7 @@ export type AckOutcome =
  * @see The paper, section 2.4: the conflict of two runs on the acknowledgement column.
  */
 export function acknowledge({ effect, seen, startTs, commitTs }: AckRequest, context: AckContext): AckOutcome {
-  const { entry, ack, safePoint, newestFence } = context
+  const { notification, ack, safePoint, newestFence } = context
   const claimed = Math.min(effect.fence, seen)
   if (ack?.startTs === startTs) return { kind: 'repeat', commitTs: ack.commitTs }
   const refused = (detail: string, reason: 'acknowledged' | 'superseded', retryable: boolean): AckOutcome => {
@@ -53,11 +53,11 @@ export function acknowledge({ effect, seen, startTs, commitTs }: AckRequest, con
     return { kind: 'refused', error: new KvError('write_conflict', text, fields) }
   }
   if (claimed < safePoint) return { kind: 'refused', error: belowSafePoint(claimed, safePoint) }
-  if (entry === undefined) return refused('is acknowledged already', 'acknowledged', false)
+  if (notification === undefined) return refused('is acknowledged already', 'acknowledged', false)
   if (ack !== undefined && ack.commitTs > claimed)
     return refused(`was acknowledged at ${ack.commitTs}, after the claim`, 'acknowledged', true)
   if (newestFence > effect.fence) return refused('was handed out again', 'superseded', false)
-  const isClean = entry.changeTs <= seen
+  const isClean = notification.changeTs <= seen
   if (!isClean && !isUncovered(context.newestSeen(), context))
     return refused('was made after the claim', 'acknowledged', true)
   return { kind: 'acknowledged', isClean, ack: { ackTs: seen, commitTs, startTs } }
@@ -65,7 +65,7 @@ export function acknowledge({ effect, seen, startTs, commitTs }: AckRequest, con
 
 /**
  * Whether an older change than the entry's is known to be marked and uncovered. When in doubt false: the next claim sees the
- * entry.
+ * notification.
  */
 function isUncovered(changeTs: Timestamp, { ack, safePoint, observedSince }: AckContext): boolean {
   // Acknowledgements at or below the safe point are collected.

@@ -5,14 +5,14 @@ export const MARK_KINDS = ['put', 'delete', 'notified', 'expired', 'backfill'] a
 export type MarkKind = (typeof MARK_KINDS)[number]
 
 /**
- * The notification of a cell: one observer and one key. A cell is dirty exactly while its entry exists, because the entry is
+ * The notification of a cell: one observer and one key. A cell is dirty exactly while its notification exists, because the notification is
  * written in the batch of the commit that makes it dirty.
  */
-export interface Entry {
+export interface StoredNotification {
   /** commit_ts of the newest change, or the timestamp of a later notification. */
   readonly changeTs: Timestamp
   readonly kind: MarkKind
-  /** 0, or 1 + the highest depth of the entries that the marking transaction acknowledged. */
+  /** 0, or 1 + the highest depth of the notifications that the marking transaction acknowledged. */
   readonly depth: number
 }
 
@@ -34,9 +34,9 @@ export interface Failure {
   /** Not handed out before, by the clock of the store's `steadyMs`. */
   readonly notBeforeMs: number
   readonly error: string
-  /** 0 unless parked. A parked cell has no entry until the next mark, which makes it ready for one more try. */
+  /** 0 unless parked. A parked cell has no notification until the next mark, which makes it ready for one more try. */
   readonly parkedTs: Timestamp
-  /** changeTs of the entry when the run failed, for cells whose entry is gone. */
+  /** changeTs of the notification when the run failed, for cells whose notification is gone. */
   readonly changeTs: Timestamp
   readonly kind: MarkKind
   readonly depth: number
@@ -44,7 +44,7 @@ export interface Failure {
 
 export interface Cell {
   readonly key: Uint8Array
-  readonly entry: Entry | undefined
+  readonly notification: StoredNotification | undefined
   readonly ack: Ack | undefined
   readonly failure: Failure | undefined
 }
@@ -52,7 +52,7 @@ export interface Cell {
 /** A change to one cell. Absent parts stay as they are; null removes. */
 export interface CellChange {
   readonly key: Uint8Array
-  readonly entry?: Entry | null
+  readonly notification?: StoredNotification | null
   readonly ack?: Ack | null
   readonly failure?: Failure | null
 }

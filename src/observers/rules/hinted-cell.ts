@@ -4,7 +4,7 @@ import type { Lock } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { expiryTs, type WriteRecord } from '../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
-import type { Ack, Entry, Failure, MarkKind } from './cell.js'
+import type { Ack, Failure, MarkKind, StoredNotification } from './cell.js'
 import type { Notified } from './codec/cell-key.js'
 import type { RegisteredObserver } from './observer.js'
 
@@ -69,13 +69,13 @@ export function uncovered(
   { sinceTs }: Pick<RegisteredObserver, 'sinceTs'>,
   at: Timestamp,
   now: Timestamp = at,
-): Entry | undefined {
+): StoredNotification | undefined {
   const { ack, newest, seen, notified, hint } = cell
   const covered = Math.max(ack?.ackTs ?? 0, sinceTs)
-  let entry: Entry | undefined
+  let notification: StoredNotification | undefined
   const add = (changeTs: Timestamp, kind: MarkKind, depth: number): void => {
-    if (changeTs > covered && changeTs <= at && (entry === undefined || changeTs > entry.changeTs))
-      entry = { changeTs, kind, depth }
+    if (changeTs > covered && changeTs <= at && (notification === undefined || changeTs > notification.changeTs))
+      notification = { changeTs, kind, depth }
   }
   const version = at === TIMESTAMP_MAX ? newest : seen
   if (version !== undefined) {
@@ -90,7 +90,7 @@ export function uncovered(
     const isRetried = hint !== undefined && hint.commitTs === committed.commitTs
     add(committed.commitTs, committed.kind, isRetried ? Math.min(hint.depth, committed.depth) : committed.depth)
   }
-  return entry
+  return notification
 }
 
 /** Locks that must end before the changes at or below `seen`, and the acknowledgements at `startTs`, are known. */

@@ -100,7 +100,7 @@ export interface Release extends ClaimName {
 
 /** The fence is a timestamp of the oracle at which the run may read. */
 export interface Notification extends ClaimName {
-  /** changeTs of the entry. */
+  /** changeTs of the notification. */
   readonly commitTs: Timestamp
   readonly kind: MarkKind
   /** Counts from 1. */

@@ -54,7 +54,7 @@ describe('the histories find that', () => {
     },
     {
       name: 'a commit of two phases does not see the change of a parked cell',
-      rules: { ...RULES, uncovered: (entry) => entry },
+      rules: { ...RULES, uncovered: (notification) => notification },
     },
     {
       name: 'a run below the safe point commits, whose conflict may be collected',

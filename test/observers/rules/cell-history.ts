@@ -5,7 +5,7 @@ import {
   type AckRequest,
   acknowledge,
 } from '../../../src/observers/rules/acknowledge.js'
-import type { Ack, Entry, MarkKind } from '../../../src/observers/rules/cell.js'
+import type { Ack, MarkKind, StoredNotification } from '../../../src/observers/rules/cell.js'
 import { type Marked, markCell } from '../../../src/observers/rules/mark.js'
 import type { Observer } from '../../../src/observers/rules/observer.js'
 import type { Timestamp } from '../../../src/timestamp.js'
@@ -14,12 +14,15 @@ import { KEY } from '../../percolator/builders.js'
 /** The rules of a cell; a test of the model replaces one by a wrong one. */
 export interface Rules {
   readonly acknowledge: (request: AckRequest, context: AckContext) => AckOutcome
-  readonly markCell: (observer: Observer, mark: Entry, present?: Entry) => Marked
+  readonly markCell: (observer: Observer, mark: StoredNotification, present?: StoredNotification) => Marked
   /** What a mark must not hide: a change whose cell is parked is not covered either. */
-  readonly uncovered: (entry: Entry | undefined, parked: Entry | undefined) => Entry | undefined
+  readonly uncovered: (
+    notification: StoredNotification | undefined,
+    parked: StoredNotification | undefined,
+  ) => StoredNotification | undefined
 }
 
-export const RULES: Rules = { acknowledge, markCell, uncovered: (entry, parked) => entry ?? parked }
+export const RULES: Rules = { acknowledge, markCell, uncovered: (notification, parked) => notification ?? parked }
 
 /** Something that happens to one cell. Numbers pick among the claims, runs and timestamps that there are. */
 export type Event =
@@ -95,7 +98,7 @@ interface Committed {
  *
  * - a committed run covers at least one change that no earlier run covered;
  * - it has begun, and has its claim, at or above the commit_ts of the run before;
- * - the entry stands exactly while a change is not covered, or it is parked;
+ * - the notification stands exactly while a change is not covered, or it is parked;
  * - "repeated" is answered to a run only that has committed, with its commit_ts;
  * - a run that claims and begins now is never refused, and leaves the cell clean.
  */
@@ -107,8 +110,8 @@ export class CellHistory {
   #now: Timestamp = OBSERVER.id
   #row: { readonly ts: Timestamp; readonly kind: MarkKind }[] = [{ ts: 1, kind: 'put' }]
   #lock: { readonly startTs: Timestamp; commitTs: Timestamp } | undefined
-  #entry: Entry | undefined
-  #parked: Entry | undefined
+  #notification: StoredNotification | undefined
+  #parked: StoredNotification | undefined
   #ack: Ack | undefined
   #safePoint: Timestamp = 0
   #newestFence: Timestamp = 0
@@ -161,7 +164,7 @@ export class CellHistory {
         this.#say(`notified at ${this.#now + 1}, at depth ${event.depth}`)
         return this.#mark({ changeTs: ++this.#now, kind: 'notified', depth: event.depth }, this.#present)
       case 'claim':
-        if (this.#entry === undefined) return
+        if (this.#notification === undefined) return
         this.#newestFence = ++this.#now
         this.#fences.push(this.#now)
         return this.#say(`claimed under the fence ${this.#now}`)
@@ -199,17 +202,17 @@ export class CellHistory {
         this.#newestFence = 0
         return this.#say('restart')
       case 'park':
-        if (this.#entry === undefined) return
-        this.#parked = this.#entry
-        this.#entry = undefined
+        if (this.#notification === undefined) return
+        this.#parked = this.#notification
+        this.#notification = undefined
         return this.#say('parked')
       case 'retry':
         if (this.#parked === undefined) return
-        this.#entry ??= { ...this.#parked, depth: 0 }
+        this.#notification ??= { ...this.#parked, depth: 0 }
         this.#parked = undefined
         return this.#say('retried')
       case 'skip':
-        if (this.#parked === undefined || this.#entry !== undefined) return
+        if (this.#parked === undefined || this.#notification !== undefined) return
         this.#parked = undefined
         // As a run that does nothing: whoever saw what was skipped is behind it.
         this.#ack = { ackTs: ++this.#now, commitTs: this.#now, startTs: 0 }
@@ -218,8 +221,8 @@ export class CellHistory {
     }
   }
 
-  get #present(): Entry | undefined {
-    return this.#rules.uncovered(this.#entry, this.#parked)
+  get #present(): StoredNotification | undefined {
+    return this.#rules.uncovered(this.#notification, this.#parked)
   }
 
   #write(kind: 'put' | 'delete', depth: number): void {
@@ -247,12 +250,12 @@ export class CellHistory {
     this.#mark({ changeTs, kind: 'put', depth: 0 }, this.#present)
   }
 
-  #mark(mark: Entry, present?: Entry): void {
+  #mark(mark: StoredNotification, present?: StoredNotification): void {
     const marked = this.#rules.markCell(OBSERVER, mark, present)
     this.#changes.push({ ts: mark.changeTs, isCovered: false })
-    if ('entry' in marked) this.#entry = marked.entry
+    if ('notification' in marked) this.#notification = marked.notification
     else {
-      this.#entry = undefined
+      this.#notification = undefined
       this.#parked = marked.parked
     }
   }
@@ -275,7 +278,7 @@ export class CellHistory {
     for (const change of covered) change.isCovered = true
     this.#committed.push({ ...run, commitTs })
     this.#ack = outcome.ack
-    if (outcome.isClean) this.#entry = undefined
+    if (outcome.isClean) this.#notification = undefined
     this.#parked = undefined
     // Its own write of the key does not mark the cell.
     if (writesKey) this.#row.push({ ts: commitTs, kind: 'put' })
@@ -286,7 +289,7 @@ export class CellHistory {
     return this.#rules.acknowledge(
       { effect: { observer: OBSERVER.name, key: KEY, fence }, seen, startTs, commitTs },
       {
-        entry: this.#entry,
+        notification: this.#notification,
         ack: this.#ack,
         safePoint: this.#safePoint,
         observedSince: OBSERVER.id,
@@ -326,10 +329,11 @@ export class CellHistory {
 
   #checkEntry(): void {
     const uncovered = this.#changes.filter(({ isCovered }) => !isCovered).map(({ ts }) => ts)
-    if (this.#entry !== undefined && uncovered.length === 0) this.#fail('the entry stands, and every change is covered')
-    if (this.#entry === undefined && this.#parked === undefined && uncovered.length > 0)
+    if (this.#notification !== undefined && uncovered.length === 0)
+      this.#fail('the entry stands, and every change is covered')
+    if (this.#notification === undefined && this.#parked === undefined && uncovered.length > 0)
       this.#fail(`nothing stands for the changes at ${uncovered.join(', ')}`)
-    if (this.#entry === undefined && this.#parked !== undefined && uncovered.length === 0)
+    if (this.#notification === undefined && this.#parked !== undefined && uncovered.length === 0)
       this.#fail('parked, and every change is covered')
   }
 
@@ -339,7 +343,7 @@ export class CellHistory {
     this.#happen({ on: 'commit' })
     this.#happen({ on: 'retry' })
     this.#checkEntry()
-    if (this.#entry === undefined) return
+    if (this.#notification === undefined) return
     this.#happen({ on: 'claim' })
     const fence = this.#now
     const isOneShot = this.lines.length % 2 === 0
@@ -348,7 +352,7 @@ export class CellHistory {
     const outcome = this.#commitRun(run)
     if (outcome !== 'acknowledged') this.#fail(`a run that has just claimed and begun: ${outcome}`)
     this.#checkEntry()
-    if (this.#entry !== undefined) this.#fail('at rest, and not all is covered')
+    if (this.#notification !== undefined) this.#fail('at rest, and not all is covered')
   }
 }
 

@@ -1,15 +1,20 @@
 import { describe, expect, test } from 'vitest'
-import type { Entry } from '../../../src/observers/rules/cell.js'
-import { markCell, uncoveredEntry } from '../../../src/observers/rules/mark.js'
+import type { StoredNotification } from '../../../src/observers/rules/cell.js'
+import { markCell, uncoveredNotification } from '../../../src/observers/rules/mark.js'
 
 const observer = (maxDepth: number) => ({ id: 1, name: 'o', range: {}, maxDepth })
-const markAt = (changeTs: number, more: Partial<Entry> = {}): Entry => ({ changeTs, kind: 'put', depth: 0, ...more })
+const markAt = (changeTs: number, more: Partial<StoredNotification> = {}): StoredNotification => ({
+  changeTs,
+  kind: 'put',
+  depth: 0,
+  ...more,
+})
 
 const cases: readonly {
   readonly name: string
-  readonly mark: Entry
-  readonly present?: Entry
-  readonly want: Entry
+  readonly mark: StoredNotification
+  readonly present?: StoredNotification
+  readonly want: StoredNotification
 }[] = [
   { name: 'a clean cell', mark: markAt(10), want: markAt(10) },
   {
@@ -46,7 +51,7 @@ const cases: readonly {
 ]
 describe('max_depth 5', () => {
   for (const { name, mark, present, want } of cases)
-    test(name, () => expect(markCell(observer(5), mark, present)).toEqual({ entry: want }))
+    test(name, () => expect(markCell(observer(5), mark, present)).toEqual({ notification: want }))
 
   for (const present of [undefined, markAt(9)])
     test(`a mark that is too deep parks the cell, ${present ? 'also over an entry' : 'without an entry'}`, () => {
@@ -67,15 +72,15 @@ describe('max_depth 5', () => {
 
 test('max_depth 0 is no limit', () => {
   const mark = markAt(10, { depth: 1_000_000 })
-  expect(markCell(observer(0), mark)).toEqual({ entry: mark })
+  expect(markCell(observer(0), mark)).toEqual({ notification: mark })
 })
 
 test('the newest change of a cell that is not covered is that of its entry, or the one that it is parked with', () => {
-  const entry = markAt(7, { kind: 'notified', depth: 1 })
+  const notification = markAt(7, { kind: 'notified', depth: 1 })
   const parked = { changeTs: 9, kind: 'delete', depth: 4 } as const
   const failureAt = (parkedTs: number) => ({ attempts: 2, notBeforeMs: 3, error: 'e', parkedTs, ...parked })
-  expect(uncoveredEntry({ entry: undefined, failure: undefined })).toBeUndefined()
-  expect(uncoveredEntry({ entry: undefined, failure: failureAt(0) })).toBeUndefined()
-  expect(uncoveredEntry({ entry: undefined, failure: failureAt(10) })).toEqual(parked)
-  expect(uncoveredEntry({ entry, failure: failureAt(10) })).toEqual(entry)
+  expect(uncoveredNotification({ notification: undefined, failure: undefined })).toBeUndefined()
+  expect(uncoveredNotification({ notification: undefined, failure: failureAt(0) })).toBeUndefined()
+  expect(uncoveredNotification({ notification: undefined, failure: failureAt(10) })).toEqual(parked)
+  expect(uncoveredNotification({ notification, failure: failureAt(10) })).toEqual(notification)
 })

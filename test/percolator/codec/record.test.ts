@@ -1,14 +1,14 @@
 import fc from 'fast-check'
 import { Packr } from 'msgpackr'
 import { describe, expect, test } from 'vitest'
-import { type Ack, type Entry, type Failure, MARK_KINDS } from '../../../src/observers/rules/cell.js'
+import { type Ack, type Failure, MARK_KINDS, type StoredNotification } from '../../../src/observers/rules/cell.js'
 import {
   decodeAck,
-  decodeEntry,
   decodeFailure,
+  decodeNotification,
   encodeAck,
-  encodeEntry,
   encodeFailure,
+  encodeNotification,
 } from '../../../src/observers/rules/codec/cell.js'
 import { CorruptRecord } from '../../../src/percolator/codec/key.js'
 import { decodeLock, encodeLock } from '../../../src/percolator/codec/lock.js'
@@ -54,7 +54,11 @@ const write: fc.Arbitrary<WriteRecord> = fc.record({
   hasOverlappedRollback: fc.boolean(),
 })
 
-const entry: fc.Arbitrary<Entry> = fc.record({ changeTs: ts, kind: fc.constantFrom(...MARK_KINDS), depth: ts })
+const entry: fc.Arbitrary<StoredNotification> = fc.record({
+  changeTs: ts,
+  kind: fc.constantFrom(...MARK_KINDS),
+  depth: ts,
+})
 const ack: fc.Arbitrary<Ack> = fc.record({ ackTs: ts, commitTs: ts, startTs: ts })
 const failed: fc.Arbitrary<Failure> = fc
   .record({ attempts: ts, notBeforeMs: ts, error: fc.string({ unit: 'binary' }), parkedTs: ts })
@@ -81,7 +85,7 @@ test('a write comes back as it went in, with the commitTs of its key', () => {
 test('the records of a cell come back as they went in', () => {
   fc.assert(
     fc.property(entry, ack, failed, (entry, ack, failure) => {
-      expect(decodeEntry(encodeEntry(entry))).toEqual(entry)
+      expect(decodeNotification(encodeNotification(entry))).toEqual(entry)
       expect(decodeAck(encodeAck(ack))).toEqual(ack)
       expect(decodeFailure(encodeFailure(failure))).toEqual(failure)
     }),
@@ -103,7 +107,7 @@ const vectors = [
   { name: 'rollback', bytes: encodeWrite(rollbackAt(5)), hex: '940205c000' },
   { name: 'protected rollback', bytes: encodeWrite(protectedRollbackAt(5)), hex: '940205c001' },
   { name: 'lock', bytes: encodeLock(lockAt(5)), hex: '9b00c401700564c00000000090' + '90' },
-  { name: 'entry', bytes: encodeEntry({ changeTs: 5, kind: 'notified', depth: 1 }), hex: '93050201' },
+  { name: 'entry', bytes: encodeNotification({ changeTs: 5, kind: 'notified', depth: 1 }), hex: '93050201' },
   { name: 'acknowledgement', bytes: encodeAck({ ackTs: 5, commitTs: 6, startTs: 5 }), hex: '93050605' },
   {
     name: 'failed run',
@@ -157,9 +161,9 @@ describe('a damaged record', () => {
     test(`write: ${name}`, () => expect(() => decodeWrite(damaged, 6)).toThrow(CorruptRecord))
 
   const cellCases: { name: string; decode: (bytes: Uint8Array) => unknown; bytes: Uint8Array }[] = [
-    { name: 'entry: a field too few', decode: decodeEntry, bytes: packRecord([5, 0]) },
-    { name: 'entry: an unknown kind', decode: decodeEntry, bytes: packRecord([5, MARK_KINDS.length, 0]) },
-    { name: 'entry: a bad depth', decode: decodeEntry, bytes: packRecord([5, 0, -1]) },
+    { name: 'entry: a field too few', decode: decodeNotification, bytes: packRecord([5, 0]) },
+    { name: 'entry: an unknown kind', decode: decodeNotification, bytes: packRecord([5, MARK_KINDS.length, 0]) },
+    { name: 'entry: a bad depth', decode: decodeNotification, bytes: packRecord([5, 0, -1]) },
     { name: 'acknowledgement: a field too few', decode: decodeAck, bytes: packRecord([5, 6]) },
     { name: 'acknowledgement: a bad timestamp', decode: decodeAck, bytes: packRecord([5, '6', 5]) },
     { name: 'failed run: a field too few', decode: decodeFailure, bytes: packRecord([2, 3, 'no', 9, 5, 0]) },

@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import type { Entry } from '../../../src/observers/rules/cell.js'
+import type { StoredNotification } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { ExpiryChange } from '../../../src/percolator/change.js'
 import { requireLog } from '../../../src/store/change-log.js'
@@ -216,8 +216,8 @@ export function expiredVersionCases(contract: Contract): void {
     version: { commitTs: 1, startTs: 0 },
   })
 
-  async function entryOf(store: CompleteStore, id: Timestamp, key: string): Promise<Entry | undefined> {
-    return (await store.cells.read(id, [utf8(key)]))[0]?.entry
+  async function entryOf(store: CompleteStore, id: Timestamp, key: string): Promise<StoredNotification | undefined> {
+    return (await store.cells.read(id, [utf8(key)]))[0]?.notification
   }
 
   const run = (store: Store, fence: Timestamp, key = 'doc/1', rest: Partial<PrewriteRequest> = {}) =>
@@ -285,7 +285,7 @@ export function expiredVersionCases(contract: Contract): void {
     while ((await store.tso(20)) < expireTs);
     const seen = await store.tso(1)
     const newer = await commitNow(store, [put('doc/1')])
-    // The entry is newer than what the run has seen, which is the expiry: nobody has covered it.
+    // The notification is newer than what the run has seen, which is the expiry: nobody has covered it.
     await run(store, seen)
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: newer, kind: 'put', depth: 0 })
     expect(await failureOf(run(store, seen))).toMatchObject({ code: 'write_conflict' })
@@ -298,7 +298,7 @@ export function expiredVersionCases(contract: Contract): void {
       keys.map((key) => expired(key, at)),
       [CURSOR],
     )
-    const entries = await store.cells.entries(id, { after: undefined, limit: 2000 })
-    expect(entries.filter(({ entry }) => entry.kind === 'expired')).toHaveLength(1200)
+    const entries = await store.cells.notifications(id, { after: undefined, limit: 2000 })
+    expect(entries.filter(({ notification }) => notification.kind === 'expired')).toHaveLength(1200)
   })
 }

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import { MARKS_MAX } from '../../../src/limits.js'
-import type { Entry } from '../../../src/observers/rules/cell.js'
+import type { StoredNotification } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { CommitEffects } from '../../../src/percolator/commit-effects.js'
 import type { CompleteStore } from '../../../src/store/store.js'
@@ -24,8 +24,8 @@ export function markedCellCases({ open, test }: Contract): void {
     return { store, id }
   }
 
-  async function entryOf(store: CompleteStore, id: Timestamp, key: string): Promise<Entry | undefined> {
-    return (await store.cells.read(id, [utf8(key)]))[0]?.entry
+  async function entryOf(store: CompleteStore, id: Timestamp, key: string): Promise<StoredNotification | undefined> {
+    return (await store.cells.read(id, [utf8(key)]))[0]?.notification
   }
 
   async function commitNow(
@@ -54,7 +54,7 @@ export function markedCellCases({ open, test }: Contract): void {
     ])
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: commitTs, kind: 'put', depth: 0 })
     expect(await entryOf(store, id, 'doc/2')).toEqual({ changeTs: commitTs, kind: 'delete', depth: 0 })
-    expect((await store.cells.entries(id, { after: undefined, limit: 10 })).map(({ key }) => text(key))).toEqual([
+    expect((await store.cells.notifications(id, { after: undefined, limit: 10 })).map(({ key }) => text(key))).toEqual([
       'doc/1',
       'doc/2',
     ])
@@ -96,7 +96,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const commitTs = await store.tso(1)
     const notifiedTs = await store.cells.change(id, [utf8('doc/1')], ([cell], ts) => ({
       value: ts,
-      changes: [{ key: cell?.key ?? utf8(''), entry: { changeTs: ts, kind: 'notified', depth: 0 } }],
+      changes: [{ key: cell?.key ?? utf8(''), notification: { changeTs: ts, kind: 'notified', depth: 0 } }],
     }))
     await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: notifiedTs, kind: 'notified', depth: 0 })
@@ -110,7 +110,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const change = { kind: 'notified', depth: 0 } as const
     const parkedTs = await store.cells.change(id, [utf8('doc/1')], (_, ts) => {
       const failure = { attempts: 1, notBeforeMs: 0, error: 'no', parkedTs: ts, changeTs: ts, ...change }
-      return { value: ts, changes: [{ key: utf8('doc/1'), entry: null, failure }] }
+      return { value: ts, changes: [{ key: utf8('doc/1'), notification: null, failure }] }
     })
     await store.commit({ keys: [utf8('doc/1')], startTs, commitTs })
     expect(await entryOf(store, id, 'doc/1')).toEqual({ changeTs: parkedTs, ...change })
@@ -133,14 +133,14 @@ export function markedCellCases({ open, test }: Contract): void {
     const kept = await store.tso(1)
     store.observed.register({ ...OBSERVER, name: 'kept', id: kept })
     await commitNow(store, [put('doc/1'), put('doc0'), put('doc'), put('')])
-    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(1)
+    expect(await store.cells.notifications(id, { after: undefined, limit: 10 })).toHaveLength(1)
     store.observed.unregister(id)
     await commitNow(store, [put('doc/2')])
-    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(1)
+    expect(await store.cells.notifications(id, { after: undefined, limit: 10 })).toHaveLength(1)
     await store.cells.sweep()
-    expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toHaveLength(0)
-    expect(await store.cells.entries(kept, { after: undefined, limit: 10 })).toHaveLength(2)
-    expect(await store.cells.entries(kept, { after: utf8('doc/1'), limit: 10 })).toHaveLength(1)
+    expect(await store.cells.notifications(id, { after: undefined, limit: 10 })).toHaveLength(0)
+    expect(await store.cells.notifications(kept, { after: undefined, limit: 10 })).toHaveLength(2)
+    expect(await store.cells.notifications(kept, { after: utf8('doc/1'), limit: 10 })).toHaveLength(1)
   })
 
   test('a sweep goes at its pace, ends at its signal, and the next one goes on', async () => {
@@ -148,7 +148,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const keys = Array.from({ length: 1200 }, (_, i) => put(`doc/${i}`))
     await commitNow(store, keys)
     store.observed.unregister(id)
-    const left = async () => (await store.cells.entries(id, { after: undefined, limit: 2000 })).length
+    const left = async () => (await store.cells.notifications(id, { after: undefined, limit: 2000 })).length
     const abort = new AbortController()
     await store.cells.sweep({ pause: async () => abort.abort(), signal: abort.signal })
     expect(await left()).toBeGreaterThan(0)
@@ -168,7 +168,7 @@ export function markedCellCases({ open, test }: Contract): void {
     })
     const [cell] = await store.cells.read(id, [utf8('doc/1')])
     const expected = { ackTs: fence, commitTs, startTs }
-    expect(cell).toEqual({ key: utf8('doc/1'), entry: undefined, ack: expected, failure: undefined })
+    expect(cell).toEqual({ key: utf8('doc/1'), notification: undefined, ack: expected, failure: undefined })
     expect(await entryOf(store, id, 'doc/2')).toEqual({ changeTs: commitTs, kind: 'put', depth: 1 })
   })
 
@@ -240,7 +240,7 @@ export function markedCellCases({ open, test }: Contract): void {
     ] as const)
       await commitNow(store, [put(to)], { commitEffects: ack(await store.tso(1), from) })
     const [cell] = await store.cells.read(id, [utf8('doc/2')])
-    expect(cell?.entry).toBeUndefined()
+    expect(cell?.notification).toBeUndefined()
     expect(cell?.failure).toMatchObject({ attempts: 0, error: expect.stringContaining('max_depth'), depth: 2 })
     expect(cell?.failure?.parkedTs).toBeGreaterThan(0)
   })
@@ -284,7 +284,7 @@ export function markedCellCases({ open, test }: Contract): void {
         retried: () => {},
         skipped: () => {},
         parkedNow: () => {},
-        acknowledged: (key, entry) => told.acknowledged.push(`${text(key)} ${entry?.kind}`),
+        acknowledged: (key, notification) => told.acknowledged.push(`${text(key)} ${notification?.kind}`),
         conflicted: () => conflicts++,
       },
     )
@@ -305,11 +305,11 @@ export function markedCellCases({ open, test }: Contract): void {
     await commitNow(store, [], { commitEffects: ack(await store.tso(1)) })
     const changeTs = await commitNow(store, [put('doc/1')])
     const fence = await store.tso(1)
-    let entry: Entry = { changeTs, kind: 'put', depth: 0 }
+    let notification: StoredNotification = { changeTs, kind: 'put', depth: 0 }
     store.observed.register(
       { ...OBSERVER, id },
       {
-        handedOut: () => ({ fence, hasFailure: false, entry }),
+        handedOut: () => ({ fence, hasFailure: false, notification }),
         marked: () => {},
         retried: () => {},
         skipped: () => {},
@@ -320,9 +320,9 @@ export function markedCellCases({ open, test }: Contract): void {
     )
     // Its snapshot is older than the run that committed.
     const commitEffects = ack(fence, 'doc/1', { seesFence: false })
-    entry = { changeTs: first, kind: 'put', depth: 0 }
+    notification = { changeTs: first, kind: 'put', depth: 0 }
     expect(await codeOf(commitNow(store, [put('a')], { startTs: early, commitEffects }))).toBe('write_conflict')
-    entry = { changeTs, kind: 'put', depth: 0 }
+    notification = { changeTs, kind: 'put', depth: 0 }
     await commitNow(store, [put('a')], { commitEffects: ack(fence) })
     expect(await entryOf(store, id, 'doc/1')).toBeUndefined()
   })
@@ -376,7 +376,7 @@ export function markedCellCases({ open, test }: Contract): void {
     const mutations = Array.from({ length: 1001 }, (_, i) => put(`doc/${i}`, ''))
     expect(await codeOf(commitNow(store, mutations))).toBe('payload_too_large')
     expect(await codeOf(store.prewrite(prewriteOf(await store.tso(1), mutations)))).toBe('payload_too_large')
-    expect(await store.cells.entries(id, { after: undefined, limit: 1 })).toEqual([])
+    expect(await store.cells.notifications(id, { after: undefined, limit: 1 })).toEqual([])
     expect((await store.scanLock({ maxTs: await store.tso(1) })).locks).toEqual([])
   })
 

@@ -1,18 +1,18 @@
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, asOneOf, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
-import { type Ack, type Entry, type Failure, MARK_KINDS } from '../cell.js'
+import { type Ack, type Failure, MARK_KINDS, type StoredNotification } from '../cell.js'
 
 /** Fewest fields of each record. */
-const ENTRY_FIELDS = 3
+const NOTIFICATION_FIELDS = 3
 const ACK_FIELDS = 3
 const FAILURE_FIELDS = 7
 
-export function encodeEntry({ changeTs, kind, depth }: Entry): Buffer {
+export function encodeNotification({ changeTs, kind, depth }: StoredNotification): Buffer {
   return packRecord([changeTs, MARK_KINDS.indexOf(kind), depth])
 }
 
-export function decodeEntry(bytes: Uint8Array): Entry {
-  const [changeTs, kind, depth] = unpackRecord(bytes, NOTIFY, ENTRY_FIELDS)
+export function decodeNotification(bytes: Uint8Array): StoredNotification {
+  const [changeTs, kind, depth] = unpackRecord(bytes, NOTIFY, NOTIFICATION_FIELDS)
   return {
     changeTs: asInteger(changeTs, NOTIFY),
     kind: asOneOf(kind, NOTIFY, MARK_KINDS),

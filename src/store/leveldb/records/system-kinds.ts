@@ -1,6 +1,6 @@
 import { decodeConsumer } from '../../../changes/rules/codec/consumer.js'
 import { decodeLease } from '../../../leases/rules/codec/lease.js'
-import { decodeAck, decodeEntry, decodeFailure } from '../../../observers/rules/codec/cell.js'
+import { decodeAck, decodeFailure, decodeNotification } from '../../../observers/rules/codec/cell.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { asInteger, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -29,7 +29,7 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
   notify: {
     one: 'notification',
     all: 'notifications',
-    timestampsIn: (value) => [decodeEntry(value).changeTs],
+    timestampsIn: (value) => [decodeNotification(value).changeTs],
   },
   ack: {
     one: 'acknowledgement',

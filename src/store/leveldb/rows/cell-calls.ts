@@ -1,8 +1,8 @@
 import { keyText } from '../../../bytes/key-text.js'
-import type { Ack, Cell, CellChange, Entry, Failure } from '../../../observers/rules/cell.js'
-import { decodeAck, decodeEntry, decodeFailure } from '../../../observers/rules/codec/cell.js'
+import type { Ack, Cell, CellChange, Failure, StoredNotification } from '../../../observers/rules/cell.js'
+import { decodeAck, decodeFailure, decodeNotification } from '../../../observers/rules/codec/cell.js'
 import type { CellName } from '../../../observers/rules/codec/cell-key.js'
-import { uncoveredEntry } from '../../../observers/rules/mark.js'
+import { uncoveredNotification } from '../../../observers/rules/mark.js'
 import type { ExpiryChange } from '../../../percolator/change.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { CELL_KINDS, type CellKind, cellEnd, cellName, cellPrefix, idOfCell, keyOfCell } from '../../cell-names.js'
@@ -33,18 +33,21 @@ export class CellCalls implements MarkedCells {
     const names = named.flatMap(({ id, key }) => CELL_KINDS.map((kind) => cellName(kind, id, key)))
     const values = await this.#rows.records.many(names)
     return named.map(({ key }, i) => {
-      const [entry, ack, failure] = values.slice(3 * i, 3 * i + 3)
+      const [notification, ack, failure] = values.slice(3 * i, 3 * i + 3)
       return {
         key,
-        entry: entry && decodeEntry(entry),
+        notification: notification && decodeNotification(notification),
         ack: ack && decodeAck(ack),
         failure: failure && decodeFailure(failure),
       }
     })
   }
 
-  async entries(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; entry: Entry }[]> {
-    return (await this.#page('notify', id, page)).map(([key, value]) => ({ key, entry: decodeEntry(value) }))
+  async notifications(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; notification: StoredNotification }[]> {
+    return (await this.#page('notify', id, page)).map(([key, value]) => ({
+      key,
+      notification: decodeNotification(value),
+    }))
   }
 
   async failures(id: Timestamp, page: CellPage): Promise<{ key: Uint8Array; failure: Failure }[]> {
@@ -118,7 +121,7 @@ export class CellCalls implements MarkedCells {
     const { ack } = found
     const observer = this.#rows.observed.withId(id)
     if (observer === undefined || (ack !== undefined && ack.ackTs >= commitTs)) return undefined
-    const present = uncoveredEntry(found)
+    const present = uncoveredNotification(found)
     if (present !== undefined && present.changeTs >= commitTs) return undefined
     return { id, change: markedChange(observer, key, { changeTs: commitTs, kind: 'expired', depth: 0 }, present) }
   }
@@ -159,12 +162,12 @@ interface ExpiredCell extends CellName {
 }
 
 function effectsOf(id: Timestamp, cells: readonly Cell[], changes: readonly CellChange[]): CellEffect[] {
-  const present = new Map(cells.map(({ key, entry }) => [keyText(key), entry]))
+  const present = new Map(cells.map(({ key, notification }) => [keyText(key), notification]))
   return changes.map((change) => ({ id, change: atLeastAsNew(change, present.get(keyText(change.key))) }))
 }
 
 /** A transaction may have committed above the timestamp of the notification. */
-function atLeastAsNew(change: CellChange, present: Entry | undefined): CellChange {
-  if (!change.entry || present === undefined || present.changeTs <= change.entry.changeTs) return change
-  return { ...change, entry: present }
+function atLeastAsNew(change: CellChange, present: StoredNotification | undefined): CellChange {
+  if (!change.notification || present === undefined || present.changeTs <= change.notification.changeTs) return change
+  return { ...change, notification: present }
 }

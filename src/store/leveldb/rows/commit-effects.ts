@@ -12,8 +12,8 @@ import {
   askedAcks,
   askedNotifications,
 } from '../../../observers/rules/asked-effects.js'
-import type { Ack, Entry } from '../../../observers/rules/cell.js'
-import { decodeAck, decodeEntry } from '../../../observers/rules/codec/cell.js'
+import type { Ack, StoredNotification } from '../../../observers/rules/cell.js'
+import { decodeAck, decodeNotification } from '../../../observers/rules/codec/cell.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
 import type { CommitEffects, LeaseGuard, PositionEffect } from '../../../percolator/commit-effects.js'
 import { startTsTaken, withEntries } from '../../../percolator/errors.js'
@@ -28,9 +28,9 @@ import type { RowStore } from './row-store.js'
 
 interface AckToMake extends AskedAck {
   readonly name: SystemName
-  entry: Entry | undefined
+  notification: StoredNotification | undefined
   ack: Ack | undefined
-  /** commit_ts or expiry of the newest version at `seen`. Read only if the entry is newer than `seen`. */
+  /** commit_ts or expiry of the newest version at `seen`. Read only if the notification is newer than `seen`. */
   newestSeen: Timestamp
 }
 
@@ -78,7 +78,7 @@ export class LevelDbCommitEffects implements PrewriteEffects {
     const { lastTs, observed } = this.#rows
     for (const ack of askedAcks(commitEffects, this.#request.startTs, lastTs, observed.required)) {
       const name = cellName('notify', ack.observer.id, ack.effect.key)
-      this.#acks.push({ ...ack, name, entry: undefined, ack: undefined, newestSeen: 0 })
+      this.#acks.push({ ...ack, name, notification: undefined, ack: undefined, newestSeen: 0 })
     }
     for (const cell of askedNotifications(commitEffects, observed.required)) this.#notify.push(cell)
     for (const effect of commitEffects.positions ?? []) {
@@ -142,8 +142,8 @@ export class LevelDbCommitEffects implements PrewriteEffects {
   #found(values: readonly (Uint8Array | undefined)[]): void {
     let at = 0
     for (const one of this.#unclaimed) {
-      const [entry, ack] = [values[at++], values[at++]]
-      one.entry = entry && decodeEntry(entry)
+      const [notification, ack] = [values[at++], values[at++]]
+      one.notification = notification && decodeNotification(notification)
       one.ack = ack && decodeAck(ack)
     }
     for (const one of this.#positions) {
@@ -159,9 +159,10 @@ export class LevelDbCommitEffects implements PrewriteEffects {
   #isClaimed(one: AckToMake): boolean {
     if (!this.#rows.records.isOutcomeKnown) return false
     const { effect, observer, seen } = one
-    const { fence, entry } = this.#rows.observed.handedOut(observer.id, effect.key)
-    if (fence !== effect.fence || seen < fence || entry === undefined || entry.changeTs > seen) return false
-    one.entry = entry
+    const { fence, notification } = this.#rows.observed.handedOut(observer.id, effect.key)
+    if (fence !== effect.fence || seen < fence || notification === undefined || notification.changeTs > seen)
+      return false
+    one.notification = notification
     return true
   }
 
@@ -188,12 +189,12 @@ export class LevelDbCommitEffects implements PrewriteEffects {
     const effects: CellEffect[] = []
     const acknowledged = new Set<string>()
     let depth = 0
-    for (const { effect, observer, name, seen, entry, ack, newestSeen } of this.#acks) {
+    for (const { effect, observer, name, seen, notification, ack, newestSeen } of this.#acks) {
       const { id } = observer
       const { key } = effect
       const { fence, hasFailure } = observed.handedOut(id, key)
       const newestFence = Math.max(fence, id) // A claim under an earlier observer of this name is of another cell.
-      const context = { entry, ack, safePoint, newestFence, observedSince: id, newestSeen: () => newestSeen }
+      const context = { notification, ack, safePoint, newestFence, observedSince: id, newestSeen: () => newestSeen }
       const outcome = acknowledge({ effect, seen, startTs, commitTs }, context)
       if (outcome.kind === 'refused') {
         if (outcome.error.code !== 'write_conflict') throw outcome.error
@@ -204,15 +205,15 @@ export class LevelDbCommitEffects implements PrewriteEffects {
         if (!hasWrites) return outcome
         throw withEntries([startTsTaken(key, this.#request, outcome.commitTs)])
       }
-      depth = Math.max(depth, (entry?.depth ?? 0) + 1)
+      depth = Math.max(depth, (notification?.depth ?? 0) + 1)
       acknowledged.add(name)
       const change = {
         key,
         ack: outcome.ack,
-        ...(outcome.isClean ? { entry: null } : {}),
+        ...(outcome.isClean ? { notification: null } : {}),
         ...(hasFailure ? { failure: null } : {}),
       }
-      effects.push({ id, change, acknowledged: { entry: outcome.isClean ? undefined : entry } })
+      effects.push({ id, change, acknowledged: { notification: outcome.isClean ? undefined : notification } })
     }
     const consumers: Consumer[] = []
     for (const { effect, consumer } of this.#positions) {
@@ -230,7 +231,7 @@ export class LevelDbCommitEffects implements PrewriteEffects {
     return { kind: 'decided', decidedEffects: { effects, notified, depth, acknowledged, consumers } }
   }
 
-  /** Only the error of a prewrite has entries. Leases with an index are checks of a transaction. */
+  /** Only the error of a prewrite has notifications. Leases with an index are checks of a transaction. */
   #lostLeases(lost: readonly FailedLeaseCheck[]): KvError {
     const error = leaseLost(lost)
     return this.#leases.some(({ index }) => index !== undefined) ? error : withEntries([error])
@@ -239,7 +240,7 @@ export class LevelDbCommitEffects implements PrewriteEffects {
 
 const RECORDS_SYNC_MAX = 128
 
-/** True when a newer change has replaced the entry that the run has seen. */
-function isHidden({ entry, seen }: AckToMake): boolean {
-  return entry !== undefined && entry.changeTs > seen
+/** True when a newer change has replaced the notification that the run has seen. */
+function isHidden({ notification, seen }: AckToMake): boolean {
+  return notification !== undefined && notification.changeTs > seen
 }

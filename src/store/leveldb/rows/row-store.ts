@@ -7,9 +7,9 @@ import { timed } from '../../../event-loop/stages.js'
 import { laterTurn, runSliced, runToEnd, TimeSlicer } from '../../../event-loop/time-slicer.js'
 import { KEYS_PER_TURN, SHORT_VALUE_BYTES_MAX, SLICE_ITEMS } from '../../../limits.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
-import type { Entry } from '../../../observers/rules/cell.js'
-import { decodeEntry, decodeFailure } from '../../../observers/rules/codec/cell.js'
-import { uncoveredEntry } from '../../../observers/rules/mark.js'
+import type { StoredNotification } from '../../../observers/rules/cell.js'
+import { decodeFailure, decodeNotification } from '../../../observers/rules/codec/cell.js'
+import { uncoveredNotification } from '../../../observers/rules/mark.js'
 import type { Clock } from '../../../oracle/clock.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
@@ -464,7 +464,7 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
     if (effects === undefined) return ops
     // A client's version ahead of the clock may be above a notification, without a conflict of rows.
     const isAnyAhead = decidedEffects?.notified !== undefined && this.written.isAny
-    const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#entrySync
+    const present = isNewestCommit(onePc) && !isAnyAhead ? undefined : this.#notificationSync
     yield* this.observed.effectsOf(mutations, { decidedEffects, present, isOnePc: onePc !== undefined }, effects)
     for (const effect of effects) {
       if (++count % SLICE_ITEMS === 0) yield
@@ -479,11 +479,11 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
   }
 
   /** The entry, if any, that a mark must not hide. Needs the latch of the key. */
-  readonly #entrySync = (id: Timestamp, key: Uint8Array): Entry | undefined => {
+  readonly #notificationSync = (id: Timestamp, key: Uint8Array): StoredNotification | undefined => {
     const entry = this.engine.getSync(systemKey(cellName('notify', id, key)))
-    if (entry !== undefined) return decodeEntry(entry)
+    if (entry !== undefined) return decodeNotification(entry)
     const failure = this.engine.getSync(systemKey(cellName('failure', id, key)))
-    return uncoveredEntry({ entry: undefined, failure: failure && decodeFailure(failure) })
+    return uncoveredNotification({ notification: undefined, failure: failure && decodeFailure(failure) })
   }
 
   /** Pessimistic locks are only in memory: see `PessimisticLocks`. */

@@ -60,8 +60,8 @@ async function expectAsItWas(directory: string): Promise<void> {
   const { onePcCommitTs } = await store.prewrite(
     prewriteOf(await store.tso(1), [put('apple', 'brown')], { tryOnePc: true }),
   )
-  expect(await store.cells.entries(id, { after: undefined, limit: 10 })).toEqual([
-    { key: utf8('apple'), entry: { changeTs: onePcCommitTs, kind: 'put', depth: 0 } },
+  expect(await store.cells.notifications(id, { after: undefined, limit: 10 })).toEqual([
+    { key: utf8('apple'), notification: { changeTs: onePcCommitTs, kind: 'put', depth: 0 } },
   ])
   await store.close()
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { encodeAck, encodeEntry, encodeFailure } from '../../../../src/observers/rules/codec/cell.js'
+import { encodeAck, encodeFailure, encodeNotification } from '../../../../src/observers/rules/codec/cell.js'
 import { packRecord } from '../../../../src/percolator/codec/record.js'
 import { type CellKind, cellName } from '../../../../src/store/cell-names.js'
 import { openLevelDb } from '../../../../src/store/leveldb/directory/open-level-db.js'
@@ -47,10 +47,10 @@ async function observed(): Promise<string> {
   const commitEffects = { acks: [{ observer: 'words', key: utf8('c'), fence: startTs }] }
   await store.prewrite(prewriteOf(startTs, [], { primary: utf8('c'), tryOnePc: true, commitEffects }))
   await store.cells.change(WORDS.id, [utf8('d')], ([cell], ts) => {
-    const entry = cell?.entry
-    if (entry === undefined) throw new Error('it is not dirty')
-    const failure = { attempts: 3, notBeforeMs: 0, error: 'no', parkedTs: ts, ...entry }
-    return { value: undefined, changes: [{ key: utf8('d'), entry: null, failure }] }
+    const notification = cell?.notification
+    if (notification === undefined) throw new Error('it is not dirty')
+    const failure = { attempts: 3, notBeforeMs: 0, error: 'no', parkedTs: ts, ...notification }
+    return { value: undefined, changes: [{ key: utf8('d'), notification: null, failure }] }
   })
   await store.close()
   return directory
@@ -116,7 +116,7 @@ describe('a record that does not decode is told, and removed as a loss', () => {
       'the failed run of "a" for',
       `: parked keys may never be run, until a backfill runs all keys ${LATER}`,
     ],
-    'a name without an id': ['notify/short', encodeEntry(ENTRY), 'the notification "short"', ''],
+    'a name without an id': ['notify/short', encodeNotification(ENTRY), 'the notification "short"', ''],
     'no name behind the kind': ['failure/', encodeFailure(failure), 'the failed run ""', ''],
     'an id that is cut short': ['ack/1234567', encodeAck({ ackTs: 1, commitTs: 2, startTs: 1 }), 'the ack', ''],
     'an observer without an id': [
@@ -211,7 +211,7 @@ test('a mark that is made again is above observers, notifications and acknowledg
   const wild = timestampFromMs(START_MS + 3_600_000)
   const RECORDS: readonly [SystemName, Buffer][] = [
     ['observer/late', registrationOf(wild)],
-    [cellName('notify', WORDS.id, utf8('a')), encodeEntry({ changeTs: wild, kind: 'notified', depth: 0 })],
+    [cellName('notify', WORDS.id, utf8('a')), encodeNotification({ changeTs: wild, kind: 'notified', depth: 0 })],
     [cellName('ack', WORDS.id, utf8('a')), encodeAck({ ackTs: 1, commitTs: wild, startTs: 1 })],
   ]
   for (const [name, value] of RECORDS) {

@@ -274,7 +274,7 @@ const nameOfObserver = (name: string): SystemName => `observer/${name}`
 /** Some cells are acknowledged, and some runs fail. */
 async function runObservers(store: CompleteStore, random: Random): Promise<void> {
   const { id, name } = random.pick(OBSERVERS)
-  const dirty = random.shuffled(await store.cells.entries(id, { after: undefined, limit: 50 })).slice(0, 5)
+  const dirty = random.shuffled(await store.cells.notifications(id, { after: undefined, limit: 50 })).slice(0, 5)
   if (dirty.length === 0) return
   const fence = await store.tso(1)
   if (random.chance(0.7)) {
@@ -290,10 +290,16 @@ async function runObservers(store: CompleteStore, random: Random): Promise<void>
     dirty.map(({ key }) => key),
     (cells, ts) => ({
       value: undefined,
-      changes: cells.flatMap(({ key, entry }) => {
-        if (entry === undefined) return []
-        const failure = { attempts: 1, notBeforeMs: 0, error: 'it failed', parkedTs: isParked ? ts : 0, ...entry }
-        return isParked ? { key, entry: null, failure } : { key, failure }
+      changes: cells.flatMap(({ key, notification }) => {
+        if (notification === undefined) return []
+        const failure = {
+          attempts: 1,
+          notBeforeMs: 0,
+          error: 'it failed',
+          parkedTs: isParked ? ts : 0,
+          ...notification,
+        }
+        return isParked ? { key, notification: null, failure } : { key, failure }
       }),
     }),
   )
