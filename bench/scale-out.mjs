@@ -1,7 +1,7 @@
 // npm run bench:scale-out [-- --seed N --median-ms MS --p99-ms MS --measure --markdown FILE --json FILE --svg DIR]
 // PerKV on Bigtable by the number of nodes: a simulation in time of its own, from costs that were measured, throughputs that Google
 // documents, and latencies that are assumed. No real Bigtable is reached. The same seed gives the same figures.
-// --measure takes the costs anew, into docs/performance/scale-out-measured.json; it needs what `npm run test:bigtable` installs.
+// --measure takes the costs again, into docs/performance/scale-out-measured.json; it needs what `npm run test:bigtable` installs.
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'

@@ -34,11 +34,11 @@ const works = {
     stop.abort()
     await working
   },
-  /** Makes the index anew below a prefix. */
+  /** Makes the index again below a prefix. */
   async rebuild(generation) {
     await writeAll([...rebuild(await pairsOf('doc/'))].map(([key, value]) => [generation + key, value]))
   },
-  /** Makes the index anew in memory, reads the one that is there, and writes the differences. */
+  /** Makes the index again in memory, reads the one that is there, and writes the differences. */
   async difference() {
     const wanted = rebuild(await pairsOf('doc/'))
     const writes = []

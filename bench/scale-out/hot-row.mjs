@@ -44,7 +44,7 @@ export function hotRow(costs, { writers, nodes = 10, seed = 1, ms = 20_000 }) {
         },
         (isLocked) => (isLocked ? next(commit) : look(startTs)),
       )
-    // The change was refused: the row is not as it was known. It is read, and decided anew.
+    // The change was refused: the row is not as it was known. It is read, and decided again.
     const look = (startTs) =>
       table.readRow(
         () => ({ ...row }),

@@ -104,7 +104,7 @@ export function StepView(): JSX.Element {
     setWatched([])
     await look(keysOf(BANK.transfer))
   })
-  const anew = (): void => setProgress(NOTHING_DONE)
+  const restart = (): void => setProgress(NOTHING_DONE)
   const wrong = problemOf(mutations)
   const isOpen = progress.done > 0 && progress.end === undefined && current !== undefined
   const names = new Map<number, string>()
@@ -191,7 +191,7 @@ export function StepView(): JSX.Element {
                     {progress.done === 0 ? 'Begin' : 'Next step'}
                   </button>
                 ) : (
-                  <button ref={next} type="button" class="chief" onClick={anew}>
+                  <button ref={next} type="button" class="chief" onClick={restart}>
                     New transaction
                   </button>
                 )}

@@ -51,7 +51,7 @@ afterAll(close)
 const bytes = (text: string) => Buffer.from(text)
 const as = (who: Caller) => (who === 'nobody' ? {} : { authorization: `Bearer ${TOKENS[who]}` })
 
-/** Everything is removed and written anew: requests with timestamps of the far future would leave nothing to write to. */
+/** Everything is removed and written again: requests with timestamps of the far future would leave nothing to write to. */
 async function seed(): Promise<void> {
   if (server.store.safePoint > 20) {
     await close() // Below it nothing can be written any more.

@@ -152,9 +152,9 @@ test('DELETE forgets the observer, with all that it had to run', async () => {
   expect(okBody(await words.send('DELETE', ''))).toEqual({})
   expectProblem(await words.send('DELETE', ''), 'not_found')
   expectProblem(await words.ack(claimed), 'not_found')
-  const anew = await Observing.of(server)
-  expect(await anew.claim()).toEqual([])
-  expectProblem(await anew.ack(claimed), 'write_conflict', { reason: 'acknowledged', retryable: false })
+  const again = await Observing.of(server)
+  expect(await again.claim()).toEqual([])
+  expectProblem(await again.ack(claimed), 'write_conflict', { reason: 'acknowledged', retryable: false })
 })
 
 test('notify marks keys without writing them, each once, and refuses those outside of the range', async () => {

@@ -21,5 +21,5 @@ test('keys that are on their way count, whatever other grants are counted meanwh
   expect(await codeOf(coming(a, 2))).toBe('invalid_argument')
   first?.done()
   await coming(c, 1)
-  expect(await codeOf(coming(a, 2))).toBe('none') // It is counted anew, and none has come.
+  expect(await codeOf(coming(a, 2))).toBe('none') // It is counted again, and none has come.
 })

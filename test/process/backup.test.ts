@@ -93,7 +93,7 @@ describe('perkv backup and restore', () => {
       expect((await perkv(server, 'backup', file)).stderr).toMatch(/going on after \d\d keys of ts/)
       expect((await readFile(file)).equals(whole)).toBe(true)
       expect(existsSync(`${file}.part`)).toBe(false)
-      // Of another snapshot: begun anew.
+      // Of another snapshot: begun again.
       await writeFile(`${file}.part`, whole.subarray(0, 1_000_000))
       expect(await failure(backupCommand, '--server', server.url, '--ts', String(Number(ts) - 1), file)).toBe('none')
       expect((await readFile(file)).subarray(0, 200).equals(whole.subarray(0, 200))).toBe(false)

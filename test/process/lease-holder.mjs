@@ -1,4 +1,4 @@
-// Takes the lease `leader` at the server of the first argument, renews it, and commits under its fence until it is refused. Then anew.
+// Takes the lease `leader` at the server of the first argument, renews it, and commits under its fence until it is refused. Then again.
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const [, , url, holder, ttl] = process.argv

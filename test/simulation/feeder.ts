@@ -46,7 +46,7 @@ export class Feeder {
   readonly #host: FeederHost
   readonly #source: 'log' | 'service'
   #range: FedRange
-  /** Everything at or below it was delivered. undefined: it has to begin anew. */
+  /** Everything at or below it was delivered. undefined: it has to start over. */
   #position: Timestamp | undefined
   /** undefined: it began in the midst, with no copy. */
   #copy: Map<string, string> | undefined
@@ -162,7 +162,7 @@ export class Feeder {
 
   // ---- What it asks for
 
-  /** @returns undefined when it has to begin anew. */
+  /** @returns undefined when it has to start over. */
   async #reading<T>(since: Timestamp | undefined, read: () => Promise<T>): Promise<T | undefined> {
     const { world } = this.#host
     try {

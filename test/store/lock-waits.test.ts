@@ -786,7 +786,7 @@ interface ModelWaiter {
   isDone: boolean
 }
 
-/** What LockWaits means: everything computed from lists, and a graph that is made anew for each question. */
+/** What LockWaits means: everything computed from lists, and a graph that is made again for each question. */
 class Model {
   nowMs = 0
   readonly holders = new Map<string, Timestamp>()

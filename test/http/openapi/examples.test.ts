@@ -9,7 +9,7 @@ import { type Asked, type Call, exampleTour } from './example-tour.js'
 
 const start = testServers()
 const FILE = fileURLToPath(new URL('../../../src/http/openapi/examples.json', import.meta.url))
-/** `PERKV_TEST_RECORD=1 npx vitest run test/http/openapi/examples.test.ts` writes the examples anew. */
+/** `PERKV_TEST_RECORD=1 npx vitest run test/http/openapi/examples.test.ts` writes the examples again. */
 const RECORDS = process.env['PERKV_TEST_RECORD'] === '1'
 
 const ROUTES = new Map(

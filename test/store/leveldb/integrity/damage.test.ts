@@ -234,7 +234,7 @@ describe('the other files', () => {
     store = await open(directory)
     for (const [i, length] of LENGTHS.entries()) await writeAt(store, i, length)
     await store.close()
-    store = await open(directory) // Its manifest begins anew, with tables.
+    store = await open(directory) // Its manifest starts over, with tables.
     for (const [i, length] of LENGTHS.entries()) await writeAt(store, i, length)
     await store.upkeep.collect(await store.tso(1))
   })
