@@ -40,8 +40,8 @@ export interface FeedUser {
 }
 
 /**
- * Follows resolved_ts while it has users, keeps the last committed transactions, and hands them to live streams. Changes come from
- * the store as they commit, and from its log where the store may not have reported some.
+ * Follows resolved_ts while it has users, keeps the last committed transactions, and hands them to live streams. Changes come
+ * from the store as they commit, and from its log where the store may not have reported some.
  */
 export class Feed {
   readonly #sources: FeedSources

@@ -265,7 +265,9 @@ export class Observers implements ObserversApi {
     return (await this.page({ limit: Number.POSITIVE_INFINITY })).items
   }
 
-  /** Runs in slices; counts only the observers of the page. @param mayAccess whether the caller may see the range. Default: all. */
+  /**
+   * Runs in slices; counts only the observers of the page. @param mayAccess whether the caller may see the range. Default: all.
+   */
   async page(request: PageRequest, mayAccess?: (range: KeyRange) => boolean): Promise<Page<ObserverState>> {
     await this.#dirty.refresh()
     const isShown = ({ stored }: ActiveObserver): boolean => mayAccess?.(keyRangeOf(stored.range)) !== false

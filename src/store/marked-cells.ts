@@ -57,8 +57,8 @@ export interface CellDecision<T> {
 }
 
 /**
- * Receives every change of a notification once its batch is on disk, while the latch of its row is held. So a holder of the latch may
- * rely on the listener to know what is on disk, except while a failed write is in doubt. Calls must not throw.
+ * Receives every change of a notification once its batch is on disk, while the latch of its row is held. So a holder of the latch
+ * may rely on the listener to know what is on disk, except while a failed write is in doubt. Calls must not throw.
  */
 export interface CellListener {
   /** Called in the turn that decides about an acknowledgement. */
@@ -79,8 +79,8 @@ export interface HandedOut {
   readonly fence: Timestamp
   readonly hasFailure: boolean
   /**
-   * The notification on disk, while the claim under `fence` is in force. No run has committed since, because that would have ended the
-   * claim, so an acknowledgement under this fence need not read the cell.
+   * The notification on disk, while the claim under `fence` is in force. No run has committed since, because that would have
+   * ended the claim, so an acknowledgement under this fence need not read the cell.
    */
   readonly notification?: StoredNotification | undefined
 }

@@ -38,8 +38,8 @@ export interface MarkContext {
   /** The mutations belong to a transaction that can still be refused. */
   readonly isOnePc: boolean
   /**
-   * Reads the present notification under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs of every
-   * notification, which saves the read.
+   * Reads the present notification under the latch of its row. Absent when the commit_ts of the mutations is above the changeTs
+   * of every notification, which saves the read.
    */
   readonly present: ((id: Timestamp, key: Uint8Array) => StoredNotification | undefined) | undefined
 }
@@ -98,8 +98,8 @@ export class Observed {
   }
 
   /**
-   * @param listener called when the database was opened again after a failed write: only the disk knows the notifications then. Must
-   *   not throw.
+   * @param listener called when the database was opened again after a failed write: only the disk knows the notifications then.
+   *   Must not throw.
    */
   onReload(listener: () => void): void {
     this.#onReload = listener

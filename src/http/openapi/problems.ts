@@ -10,7 +10,10 @@ interface ProblemText {
   readonly cases?: Readonly<Record<string, Omit<ProblemText, 'cases'>>>
 }
 
-/** What each code means, and what to do about it. Markdown; docs/errors.md is made from it, and turns the name of a document into a link. @internal */
+/**
+ * What each code means, and what to do about it. Markdown; docs/errors.md is made from it, and turns the name of a document into
+ * a link. @internal
+ */
 export const PROBLEM_TEXTS: Readonly<Record<Code, ProblemText>> = {
   invalid_argument: { meaning: 'Malformed or out of range: `field` names the part.', remedy: 'Fix the request.' },
   unauthorized: {

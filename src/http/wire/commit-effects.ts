@@ -89,8 +89,8 @@ export function requireAccess(commitEffects: CommitEffects, grant: Grant, { stor
 }
 
 /**
- * Refuses commit effects before the transaction does anything: a refusal by the store would end an open transaction. Must not be called
- * for the repetition of a transaction that may have committed, because its observers may be gone.
+ * Refuses commit effects before the transaction does anything: a refusal by the store would end an open transaction. Must not be
+ * called for the repetition of a transaction that may have committed, because its observers may be gone.
  * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence or position in the
  *   future.
  */

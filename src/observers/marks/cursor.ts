@@ -1,6 +1,6 @@
 /**
- * The position of a dispatcher in the notifications of its observer. It goes from its start to the end, then from the beginning to its
- * start. It never begins at the front, because LevelDB would have to skip the deleted notifications there.
+ * The position of a dispatcher in the notifications of its observer. It goes from its start to the end, then from the beginning
+ * to its start. It never begins at the front, because LevelDB would have to skip the deleted notifications there.
  */
 export class Cursor {
   /** Notifications after this key come next, as `keyText`; undefined: all notifications. */

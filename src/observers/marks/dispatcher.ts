@@ -76,8 +76,8 @@ export interface Take {
 }
 
 /**
- * Decides which cells of one observer are handed out next, and keeps those that are not ready. It does no IO. The notifications on
- * disk are the truth: the cursor finds what the dispatcher forgets.
+ * Decides which cells of one observer are handed out next, and keeps those that are not ready. It does no IO. The notifications
+ * on disk are the truth: the cursor finds what the dispatcher forgets.
  */
 export class Dispatcher {
   readonly #budget: CellBudget
@@ -119,14 +119,15 @@ export class Dispatcher {
   // ---- State
 
   /**
-   * The known state of a cell for a run that acknowledges it. **The notification of a claimed cell is the one on disk** whenever the
-   * latch of its row is free, and no run has committed since the fence, because:
+   * The known state of a cell for a run that acknowledges it. **The notification of a claimed cell is the one on disk** whenever
+   * the latch of its row is free, and no run has committed since the fence, because:
    *
-   * - Every batch that puts or removes a notification is reported here before its latch is released, and a run's batch thereby ends
-   *   the claim.
+   * - Every batch that puts or removes a notification is reported here before its latch is released, and a run's batch thereby
+   *   ends the claim.
    * - A page shows a cell as of some time after it was asked for. It counts only for a cell without a report since then
    *   (`#touched`), and never for a claimed one. Batches in progress are reported later.
-   * - The same holds for failures and their notifications that are read at the start. A failure without a notification makes no cell ready.
+   * - The same holds for failures and their notifications that are read at the start. A failure without a notification makes no
+   *   cell ready.
    * - While a failed write is in doubt this is not called (`SystemReads.isSettled`); after it all claims are void.
    * - A claim without a fence does not count: a run may have committed since the fence before.
    */

@@ -114,7 +114,9 @@ export class MarkedObserver implements ActiveObserver, CellListener {
     return this.#loading
   }
 
-  /** Drops the state in memory: only the disk knows the notifications, and all claims are void. Waiting claims wait for `reload`. */
+  /**
+   * Drops the state in memory: only the disk knows the notifications, and all claims are void. Waiting claims wait for `reload`.
+   */
   unload(): void {
     this.#loads++
     this.#isLoaded = false

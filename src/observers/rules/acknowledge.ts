@@ -20,7 +20,8 @@ export interface AckContext {
   /** The observer's id: changes at or below it were not marked. */
   readonly observedSince: Timestamp
   /**
-   * Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Called only when the notification is newer than `seen`.
+   * Timestamp of the newest Put, Delete or expiry at or below `seen`; 0: none. Called only when the notification is newer than
+   * `seen`.
    */
   readonly newestSeen: () => Timestamp
 }
@@ -33,11 +34,11 @@ export type AckOutcome =
   | { readonly kind: 'refused'; readonly error: KvError }
 
 /**
- * Decides whether a run may commit. Of two runs on one change at most one may, and runs on one cell are in a total order: each has
- * a change of its own that no earlier run covered, and has begun after the earlier one committed.
+ * Decides whether a run may commit. Of two runs on one change at most one may, and runs on one cell are in a total order: each
+ * has a change of its own that no earlier run covered, and has begun after the earlier one committed.
  *
- * An acknowledgement has two timestamps for that reason. `ackTs` says what was covered; `commitTs` says which run came first. With
- * `ackTs` alone, a run that began before the commit of another could commit after it.
+ * An acknowledgement has two timestamps for that reason. `ackTs` says what was covered; `commitTs` says which run came first.
+ * With `ackTs` alone, a run that began before the commit of another could commit after it.
  * @returns Errors: `ts_below_safe_point`; `write_conflict` (`acknowledged`, `superseded`).
  * @see The paper, section 2.4: the conflict of two runs on the acknowledgement column.
  */

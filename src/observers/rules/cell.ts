@@ -5,8 +5,8 @@ export const MARK_KINDS = ['put', 'delete', 'notified', 'expired', 'backfill'] a
 export type MarkKind = (typeof MARK_KINDS)[number]
 
 /**
- * The notification of a cell: one observer and one key. A cell is dirty exactly while its notification exists, because the notification is
- * written in the batch of the commit that makes it dirty.
+ * The notification of a cell: one observer and one key. A cell is dirty exactly while its notification exists, because the
+ * notification is written in the batch of the commit that makes it dirty.
  */
 export interface StoredNotification {
   /** commit_ts of the newest change, or the timestamp of a later notification. */

@@ -6,8 +6,8 @@ export type Marked = { readonly notification: StoredNotification } | { readonly 
 /**
  * Decides the notification of a cell after a mark.
  * @param mark a change of the observed row, or a notification.
- * @param present the newest uncovered change: the present notification, or the change with which the cell is parked. May be left out
- *   when the mark is newer than every possible notification.
+ * @param present the newest uncovered change: the present notification, or the change with which the cell is parked. May be left
+ *   out when the mark is newer than every possible notification.
  */
 export function markCell(observer: Observer, mark: StoredNotification, present?: StoredNotification): Marked {
   // A transaction may commit below an earlier notification; both must be covered.

@@ -78,8 +78,8 @@ export interface Change<T> {
   readonly latches?: readonly string[] | undefined
   readonly preparation?: Preparation | undefined
   /**
-   * Depth of the notifications that commits of this change make: see `StoredNotification`. If they are made when the commit is decided,
-   * `decidedEffects` has it.
+   * Depth of the notifications that commits of this change make: see `StoredNotification`. If they are made when the commit is
+   * decided, `decidedEffects` has it.
    */
   readonly markDepth?: number | undefined
   readonly mayAccess?: MayAccess | undefined
