@@ -128,7 +128,7 @@ export class Dispatcher {
    *   (`#touched`), and never for a claimed one. Batches in progress are reported later.
    * - The same holds for failures and their notifications that are read at the start. A failure without a notification makes no
    *   cell ready.
-   * - While a failed write is in doubt this is not called (`SystemReads.isSettled`); after it all claims are void.
+   * - While a failed write is in doubt this is not called (`SystemReads.isOutcomeKnown`); after it all claims are void.
    * - A claim without a fence does not count: a run may have committed since the fence before.
    */
   handedOut(text: string): HandedOut {
