@@ -12,15 +12,7 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import type { AttachedKeys } from './attached-keys.js'
 import { decidePut } from './decide-put.js'
 import type { LeaseTerms, SeenLease } from './lease-terms.js'
-import {
-  closing,
-  heldByAnother,
-  isFree,
-  keysAreLocked,
-  otherFence,
-  requireSoundRequest,
-  tooManyWait,
-} from './refusals.js'
+import { closing, heldByAnother, isFree, keysAreLocked, otherFence, requireTimes, tooManyWait } from './refusals.js'
 import { requireHolder, requireLeaseName } from './rules/lease.js'
 import { freeSince, grant, hasKeysToEnd, type LeaseRecord, renewal } from './rules/lease-record.js'
 import type { LeaseRequest, LeaseState, LeasesApi } from './rules/leases-api.js'
@@ -156,24 +148,30 @@ export class Leases implements LeasesApi {
 
   // ---- Calls
 
-  async put(name: string, request: LeaseRequest): Promise<LeaseState> {
-    return this.acquire(name, request)
+  async put(name: string, request: LeaseRequest, caller?: string): Promise<LeaseState> {
+    return this.acquire(name, request, caller)
   }
 
-  /** See `put`. A renewal that writes nothing is answered in this turn of the event loop. */
-  acquire(name: string, request: LeaseRequest): Awaitable<LeaseState> {
-    requireSoundRequest(name, request)
+  /**
+   * `put`. A renewal that writes nothing is answered in this turn of the event loop.
+   * @param caller identity of the client, where a server distinguishes its clients: none of them gets more than half of all leases.
+   */
+  acquire(name: string, request: LeaseRequest, caller?: string): Awaitable<LeaseState> {
+    requireTimes(request)
     const renewed = this.#terms.renew(name, request)
-    if (renewed === undefined) return this.#ask(name, request)
+    if (renewed === undefined) return this.#ask(name, request, caller)
     this.#counts.renewals++
     return renewed
   }
 
-  async #ask(name: string, request: LeaseRequest): Promise<LeaseState> {
+  async #ask(name: string, request: LeaseRequest, caller: string | undefined): Promise<LeaseState> {
+    // A renewal needs no look at the names: a grant has both.
+    requireLeaseName(name)
+    requireHolder(request.holder)
     requireWanted(request.signal)
     const asked = (): Promise<LeaseState> =>
       new Promise((resolve, reject) => this.#asked({ name, request, resolve, reject }))
-    return this.#owned.making(name, request.caller, asked)
+    return this.#owned.making(name, caller, asked)
   }
 
   async get(name: string): Promise<LeaseState> {

@@ -1,12 +1,10 @@
 import { integerOf } from '../errors/integer-of.js'
 import { KvError } from '../errors/kv-error.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../limits.js'
-import { requireHolder, requireLeaseName } from './rules/lease.js'
 import type { LeaseRequest, LeaseState } from './rules/leases-api.js'
 
-export function requireSoundRequest(name: string, { holder, ttlMs, waitMs = 0 }: LeaseRequest): void {
-  requireLeaseName(name)
-  requireHolder(holder)
+/** @throws KvError `invalid_argument` */
+export function requireTimes({ ttlMs, waitMs = 0 }: LeaseRequest): void {
   integerOf('ttl_ms', ttlMs, LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX)
   integerOf('wait_ms', waitMs, 0, LEASE_WAIT_MS_MAX)
 }

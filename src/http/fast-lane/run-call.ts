@@ -84,7 +84,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
   function lease(call: Call, name: string, request: LeaseRequest): void {
     const done = (state: LeaseState): void =>
       call.end(dataText(shownLease(state), call.headers.answerFormat, call.grant))
-    const state = database.leases.acquire(name, { ...request, caller: call.grant.identity })
+    const state = database.leases.acquire(name, request, call.grant.identity)
     if (state instanceof Promise) state.then(done).catch((error) => fail(call, error))
     else done(state)
   }

@@ -26,6 +26,7 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
     asked: Omit<LeaseRequest, 'signal'>,
   ): Promise<LeaseState> {
     const key = Buffer.from(name)
+    const caller = request.grant.identity
     let watch: Watch | undefined
     const signal = (): AbortSignal => {
       watch ??= traffic.openWatch(request, reply, {
@@ -38,10 +39,10 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
       return watch.signal
     }
     try {
-      return await leases.put(name, { ...asked, signal })
+      return await leases.put(name, { ...asked, signal }, caller)
     } catch (error) {
       if (!watch?.hasClientEnded) throw error
-      return await leases.put(name, { ...asked, waitMs: 0 }) // The refusal names the holder.
+      return await leases.put(name, { ...asked, waitMs: 0 }, caller) // The refusal names the holder.
     } finally {
       watch?.end()
     }
@@ -52,7 +53,7 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
   app.put(LEASE_ROUTE, putting, async (request, reply) => {
     const name = leaseName(request)
     const asked = await decodePut(request)
-    const state = await put(request, reply, name, { ...asked, caller: request.grant.identity })
+    const state = await put(request, reply, name, asked)
     return answer(request, reply, shownLease(state))
   })
 

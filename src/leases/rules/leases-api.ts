@@ -10,8 +10,6 @@ export interface LeaseRequest {
   /** Renews this grant only. */
   readonly fence?: Timestamp | undefined
   readonly signal?: LazySignal | undefined
-  /** Identity of the caller, where a server distinguishes its callers: none of them gets more than half of all leases. */
-  readonly caller?: string | undefined
 }
 
 export interface LeaseState {
