@@ -154,7 +154,7 @@ export class Leases implements LeasesApi {
 
   /**
    * `put`. A renewal that writes nothing is answered in this turn of the event loop.
-   * @param caller identity of the client, where a server distinguishes its clients: none of them gets more than half of all leases.
+   * @param caller identity of the client, where a server distinguishes its clients; none gets more than half of all leases.
    */
   acquire(name: string, request: LeaseRequest, caller?: string): Awaitable<LeaseState> {
     requireTimes(request)
