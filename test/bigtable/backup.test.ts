@@ -130,6 +130,7 @@ test(
 
 test(
   'kill -9 in the middle of a restore: the others refuse, and any of them goes on with it',
+  { tags: ['long'], timeout: LONGEST_MS },
   () =>
     withTempDir(async (directory) => {
       const single = await startProcess(join(directory, 'single'))
@@ -161,7 +162,6 @@ test(
       for (const { url } of [other, late]) expect(await scan(url)).toBe(all)
       for (const server of [single, other, late]) await server.stop('SIGKILL')
     }),
-  LONGEST_MS,
 )
 
 test(

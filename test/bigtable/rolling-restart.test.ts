@@ -16,6 +16,8 @@ const { seed, kills: rounds } = settings({ seed: 1, txns: 0, kills: 1 })
 const SERVERS = 3
 const CLIENTS = 3
 const KEYS = 20
+/** Between two works of a client: a machine that is always busy starts no server soon. */
+const PAUSE_MS = 20
 /** Of one piece of work. Each is a reason that the server calls passing, or a connection that was cut. */
 const TRIES_MAX = 50
 /** Of a transaction whose server has gone: it is begun again. */
@@ -97,6 +99,7 @@ test('a rolling restart fails no commit: each is done once, if need be at the ne
     while (!isOver) {
       await works[kind]()
       counts[kind]++
+      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
     }
   }
   const replace = async (): Promise<void> => {
