@@ -18,7 +18,6 @@ const SLICE_NODES = 10
  * @param plan.kind of the transactions
  * @param plan.load share of what the nodes can do
  * @param plan.isLeaderFree the leader serves no clients
- * @param plan.windowMs a server asks for timestamps no more often than this
  * @param plan.serversPerRelay undefined: no relays
  * @param plan.proofs batches that the leader may have in flight
  * @param plan.isAscending all rows stand in one tablet
@@ -26,7 +25,7 @@ const SLICE_NODES = 10
  * @param plan.servers besides a leader that serves no clients; undefined: as many as the load needs
  */
 export function cluster(costs, plan) {
-  const { nodes, kind, load = 0.7, isLeaderFree = false, windowMs = 0, serversPerRelay, proofs } = plan
+  const { nodes, kind, load = 0.7, isLeaderFree = false, serversPerRelay, proofs } = plan
   const { isAscending, clients } = plan
   const { seed = 1, warmUpMs = 5000, ms = 5000 } = plan
   const cpuMs = costs.cpuMs[kind]
@@ -60,7 +59,7 @@ export function cluster(costs, plan) {
   })
   const slice = Array.from({ length: sliceServers }, (_, i) => {
     const isLeader = i === 0 && !isLeaderFree
-    const oracle = isLeader ? leader : new Follower(events, above(i), windowMs)
+    const oracle = isLeader ? leader : new Follower(above(i))
     // The leader is one of many servers, and would be one of few in a slice.
     const isTold = !isLeader || sliceServers === servers
     return { core: isLeader ? leaderCore : new Core(events), oracle: isTold ? timed(oracle) : oracle, table, isTold }
@@ -80,7 +79,7 @@ export function cluster(costs, plan) {
   if (clients === undefined) for (const server of slice) events.after(random.until(perMs / servers), () => come(server))
   else for (let i = 0; i < clients; i++) repeat(slice[i % slice.length])
   for (let i = sliceServers; i < servers; i++)
-    askForCrowd(events, random, above(i), timestampsOf(kind) * (perMs / servers), windowMs)
+    askForCrowd(events, random, above(i), timestampsOf(kind) * (perMs / servers))
 
   events.run(warmUpMs)
   const before = {

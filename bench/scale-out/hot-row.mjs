@@ -70,7 +70,7 @@ export function hotRow(costs, { writers, nodes = 10, seed = 1, ms = 20_000 }) {
       )
     attempt()
   }
-  for (let i = 0; i < writers; i++) write(i, i === 0 ? leader : new Follower(events, leader))
+  for (let i = 0; i < writers; i++) write(i, i === 0 ? leader : new Follower(leader))
   events.run(ms)
   return { commits: (commits / ms) * 1000, failures: (failures / ms) * 1000 }
 }

@@ -1,60 +1,43 @@
 // What the simulation takes from real servers, on this machine, and what it is compared with.
-import { callerOf } from '../http-call.mjs'
-import { scheduledMicros } from '../proc.mjs'
-import { makeDirectory, start } from '../process.mjs'
-import { quantile } from './cluster.mjs'
-import { call, callsOf, withServers } from './emulated.mjs'
-import { leaderOverHttp, oracleAlone } from './oracle-cost.mjs'
-import { load, WORK } from './work.mjs'
+import { openTable } from '../../dist/store/table/bigtable/google-client.js'
+import { Connection } from '../harness/connection.mjs'
+import { callsOf, withServers } from '../harness/emulated.mjs'
+import { load } from '../harness/load.mjs'
+import { median, percentile } from '../harness/numbers.mjs'
+import { withPerkv } from '../harness/perkv.mjs'
+import { cpuMicros } from '../harness/process.mjs'
+import { get, put } from '../harness/requests.mjs'
+import { metered } from '../harness/rounds.mjs'
+import { WORK } from './work.mjs'
 
 const LEVELDB_CLIENTS = 64
 const SERVER_CLIENTS = 32
 const WINDOWS = 8
-const WINDOW_MS = 1000
-const WARM_UP_MS = 3000
-const MS = 4000
-
-/** Of the leader's core. */
-export const measureOracle = async () => ({ aloneAskMicros: await oracleAlone(), ...(await leaderOverHttp()) })
+const WARM_UP_S = 3
+const SECONDS = 4
 
 /** µs of a server's main thread per transaction, with clients enough that it seldom rests. */
 export const measureServer = () =>
   withServers({ count: 2 }, async ({ followers: [server] }) => {
-    const micros = {}
-    for (const [kind, body] of Object.entries(WORK))
-      micros[kind] = (await windowsOf(server, SERVER_CLIENTS, body)).micros
-    return micros
+    const all = await allWindows(server, SERVER_CLIENTS)
+    return Object.fromEntries(Object.entries(all).map(([kind, { micros }]) => [kind, micros]))
   })
 
-/** The quartile of the fastest windows: others use this machine too. */
-async function windowsOf(server, clients, body) {
-  await load(clients, WARM_UP_MS, (i) => body(server, i))
-  const windows = []
-  for (let n = 0; n < WINDOWS; n++) {
-    const before = scheduledMicros(server).main
-    const { rate, latencies } = await load(clients, WINDOW_MS, (i) => body(server, i))
-    windows.push({ rate, micros: (scheduledMicros(server).main - before) / latencies.length })
-  }
-  return {
-    rate: quantile(
-      windows.map(({ rate }) => rate),
-      0.75,
-    ),
-    micros: quantile(
-      windows.map(({ micros }) => micros),
-      0.25,
-    ),
-  }
-}
-
 /** One server on LevelDB, which shares the machine with its clients. */
-export async function measureLevelDb() {
-  const server = await start(['dist/cli.js', 'serve', '--port', '0', '--data', makeDirectory(), '--log-level', 'error'])
-  server.call = callerOf(server, LEVELDB_CLIENTS)
-  const rates = {}
-  for (const [kind, body] of Object.entries(WORK)) rates[kind] = await windowsOf(server, LEVELDB_CLIENTS, body)
-  server.child.kill('SIGKILL')
-  return rates
+export const measureLevelDb = () => withPerkv(['--log-level', 'error'], (server) => allWindows(server, LEVELDB_CLIENTS))
+
+/** The quartile of the fastest windows: others use this machine too. */
+async function allWindows(server, connections) {
+  const results = {}
+  for (const [kind, operation] of Object.entries(WORK)) {
+    const run = (seconds) => metered(server, () => load({ url: server.url, connections, seconds, operation }))
+    await run(WARM_UP_S)
+    const windows = []
+    for (let n = 0; n < WINDOWS; n++) windows.push(await run(1))
+    const quartile = (field, share) => percentile(windows.map(field), share)
+    results[kind] = { rate: quartile(({ rate }) => rate, 0.75), micros: quartile(({ cpu }) => cpu.main, 0.25) }
+  }
+  return results
 }
 
 const CLIENTS = [1, 8]
@@ -65,35 +48,35 @@ const WRITERS = 4
  * calls, one after the other, while the servers work; and by requests that do nothing, what a request takes.
  */
 export const measureLatencies = (delayMs) =>
-  withServers({ count: 4, delayMs }, async ({ table, leader, followers }) => {
+  withServers({ count: 4, delayMs }, async ({ address, leader, followers }) => {
     const [server] = followers
-    const bare = bareCallsOf(table, server)
-    await bare(WARM_UP_MS)
-    const { micros: bareMicros } = await bare(MS)
+    const table = await openTable(address)
+    const bare = bareCallsOf(table, await Connection.open(server.url))
+    await bare(WARM_UP_S)
+    const { micros: bareMicros } = await bare(SECONDS)
     const works = []
-    for (const kind of Object.keys(WORK))
+    for (const [kind, operation] of Object.entries(WORK))
       for (const clients of CLIENTS) {
-        const body = (i) => WORK[kind](server, i)
-        await load(clients, WARM_UP_MS, body)
-        const before = [await callsOf(leader), scheduledMicros(server).main]
-        const [{ rate, latencies }, { samples, emptyMs }] = await Promise.all([load(clients, MS, body), bare(MS)])
-        const micros = (scheduledMicros(server).main - before[1]) / latencies.length
-        const batches = ((await callsOf(leader)).read - before[0].read) / latencies.length
-        works.push({
-          kind,
-          clients,
-          rate,
-          p50: quantile(latencies, 0.5),
-          p99: quantile(latencies, 0.99),
-          micros,
-          batches,
-          samples,
-          emptyMs,
-        })
+        const run = (seconds) => load({ url: server.url, connections: clients, seconds, operation })
+        await run(WARM_UP_S)
+        const before = [await callsOf(leader), cpuMicros(server).main]
+        const [{ rate, p50, p99, count }, { samples, emptyMs }] = await Promise.all([run(SECONDS), bare(SECONDS)])
+        const micros = (cpuMicros(server).main - before[1]) / count
+        const batches = ((await callsOf(leader)).read - before[0].read) / count
+        works.push({ kind, clients, rate, p50, p99, micros, batches, samples, emptyMs })
       }
-    const put = (i) => WORK['put of a known key'](followers[i % followers.length], 'hot')
-    await load(WRITERS, WARM_UP_MS, put)
-    const [{ rate, failed }, { samples, emptyMs }] = await Promise.all([load(WRITERS, MS, put), bare(MS)])
+    const hot = {
+      ...{ url: followers.map(({ url }) => url), connections: WRITERS, tolerated: [409, 423] },
+      *operation() {
+        yield put('/v1/kv/ownhot', 'value')
+      },
+    }
+    await load({ ...hot, seconds: WARM_UP_S })
+    const [{ rate, failed }, { samples, emptyMs }] = await Promise.all([
+      load({ ...hot, seconds: SECONDS }),
+      bare(SECONDS),
+    ])
+    await table.close()
     return { delayMs, bareMicros, works, hotRow: { writers: WRITERS, rate, failed, samples, emptyMs } }
   })
 
@@ -101,14 +84,14 @@ export const measureLatencies = (delayMs) =>
  * Of rows of one cell, one after the other, in this process: how long each took, in ms, and µs of processor time. And the median of as
  * many empty requests to a server.
  */
-function bareCallsOf(table, server) {
+function bareCallsOf(table, connection) {
   const guard = { family: 'v', qualifier: Buffer.from('r'), value: undefined }
   let next = 0
-  return async (ms) => {
+  return async (seconds) => {
     const samples = []
     const empty = []
     let micros = 0
-    for (const end = performance.now() + ms; performance.now() < end; next++) {
+    for (const end = performance.now() + seconds * 1000; performance.now() < end; next++) {
       const key = Buffer.from(`bare${next}`)
       const before = process.cpuUsage()
       const began = performance.now()
@@ -118,9 +101,9 @@ function bareCallsOf(table, server) {
       const { user, system } = process.cpuUsage(before)
       samples.push(Number((ended - began).toFixed(3)))
       micros += user + system
-      await call(server, 'GET', '/livez')
+      await connection.ask(get('/livez'))
       empty.push(performance.now() - ended)
     }
-    return { samples, micros: micros / samples.length, emptyMs: quantile(empty, 0.5) }
+    return { samples, micros: micros / samples.length, emptyMs: median(empty) }
   }
 }

@@ -1,11 +1,15 @@
 // What timestamps cost the core of the server that leads.
-import http from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Clock } from '../../dist/oracle/clock.js'
 import { LeaderOracle } from '../../dist/oracle/leader-oracle.js'
 import { decodeAnswer, decodeAsk, encodeAnswer, encodeAsk, newNonce } from '../../dist/oracle/signed-ask.js'
-import { scheduledMicros } from '../proc.mjs'
+import { openTable } from '../../dist/store/table/bigtable/google-client.js'
+import { rowKeyOfSystem } from '../../dist/store/table/layout/row-keys.js'
+import { callsOf, withServers } from '../harness/emulated.mjs'
+import { load } from '../harness/load.mjs'
+import { statusOf } from '../harness/perkv.mjs'
+import { cpuMicros } from '../harness/process.mjs'
 import { divided } from './divided.mjs'
-import { callsOf, secretOf, statusOf, withServers } from './emulated.mjs'
 
 const URL = 'http://leader'
 
@@ -60,17 +64,18 @@ const DELAYS_MS = [0, 5]
  * A whole server that leads, asked over HTTP by as many others as there are connections. Its main thread's time is divided between
  * asks and batches by least squares, since runs differ in how many asks share a batch.
  */
-export async function leaderOverHttp({ seconds = 4, count = 1 } = {}) {
+export async function leaderOverHttp({ seconds = 4 } = {}) {
   const runs = []
   for (const delayMs of DELAYS_MS)
-    await withServers({ count: 1, delayMs }, async ({ table, leader }) => {
+    await withServers({ count: 1, delayMs }, async ({ address, leader }) => {
       const { leader: url } = (await statusOf(leader)).oracle
-      const secret = await secretOf(table)
-      const during = (connections, ms) => asked(leader, connections, ms, askerOf(url, secret, connections, count))
-      await during(16, 5000) // Until it is compiled.
-      const idle = await during(0, 3000)
+      const secret = await secretOf(address)
+      const ask = (connections, seconds) =>
+        asked(leader, seconds, () => load({ url, connections, seconds, operation: asks(url, secret) }))
+      await ask(16, 5) // Until it is compiled.
+      const idle = await asked(leader, 3, () => sleep(3000, { count: 0 }))
       for (const connections of CONNECTIONS) {
-        const { asks, batches, micros } = await during(connections, seconds * 1000)
+        const { asks, batches, micros } = await ask(connections, seconds)
         runs.push({ connections, delayMs, asks, batches, micros: micros - idle.micros })
       }
     })
@@ -78,40 +83,26 @@ export async function leaderOverHttp({ seconds = 4, count = 1 } = {}) {
 }
 
 /** @returns per second: asks, batches, and µs of the leader's main thread. */
-async function asked(leader, connections, ms, ask) {
-  const calls = (await callsOf(leader)).read
-  const micros = scheduledMicros(leader).main
-  const began = performance.now()
-  let asks = 0
-  const asker = async () => {
-    for (; performance.now() < began + ms; asks++) await ask()
-  }
-  if (connections === 0) await new Promise((resolve) => setTimeout(resolve, ms))
-  await Promise.all(Array.from({ length: connections }, asker))
-  const seconds = (performance.now() - began) / 1000
-  const worked = scheduledMicros(leader).main - micros
-  return { asks: asks / seconds, batches: ((await callsOf(leader)).read - calls) / seconds, micros: worked / seconds }
+async function asked(leader, seconds, run) {
+  const [calls, before] = [(await callsOf(leader)).read, cpuMicros(leader).main]
+  const { count, elapsed = seconds } = await run()
+  const micros = (cpuMicros(leader).main - before) / elapsed
+  return { asks: count / elapsed, batches: ((await callsOf(leader)).read - calls) / elapsed, micros }
 }
 
-function askerOf(url, secret, connections, count) {
-  const agent = new http.Agent({ keepAlive: true, maxSockets: connections })
-  const target = new globalThis.URL('/v1/internal/timestamps', url)
-  return () =>
-    new Promise((resolve, reject) => {
-      const nonce = newNonce()
-      const body = encodeAsk(secret, { url, nonce, ask: { count, floor: 0 } })
-      const headers = { 'content-type': 'application/octet-stream', 'content-length': body.length }
-      const request = http.request(target, { method: 'POST', agent, headers }, (response) => {
-        const chunks = []
-        response.on('data', (chunk) => chunks.push(chunk))
-        response.on('end', () => {
-          const answer = decodeAnswer(secret, nonce, Buffer.concat(chunks))
-          if (answer === undefined || answer === 'not_leader')
-            reject(new Error(`no timestamps: ${response.statusCode}`))
-          else resolve(answer)
-        })
-      })
-      request.on('error', reject)
-      request.end(body)
-    })
+/** What servers of the table sign their asks with. */
+async function secretOf(address) {
+  const table = await openTable(address)
+  const [row] = await table.rows({ keys: [rowKeyOfSystem('secret')], columns: [{ family: 'o' }] })
+  await table.close()
+  return row.cells[0].value
 }
+
+const asks = (url, secret) =>
+  function* () {
+    const nonce = newNonce()
+    const body = encodeAsk(secret, { url, nonce, ask: { count: 1, floor: 0 } })
+    const headers = { 'content-type': 'application/octet-stream' }
+    const answer = decodeAnswer(secret, nonce, yield { method: 'POST', path: '/v1/internal/timestamps', headers, body })
+    if (answer === undefined || answer === 'not_leader') throw new Error('no timestamps were answered')
+  }

@@ -62,20 +62,15 @@ export class Leader {
   }
 }
 
-/** A server that does not lead: one request in flight for all that wait, and the next one no earlier than `windowMs` after it began. */
+/** A server that does not lead: one request in flight for all that wait. */
 export class Follower {
-  #events
   #leader
-  #windowMs
   #waiting = []
   #count = 0
   #isAsking = false
-  #mayAskAt = 0
 
-  constructor(events, leader, windowMs = 0) {
-    this.#events = events
+  constructor(leader) {
     this.#leader = leader
-    this.#windowMs = windowMs
   }
 
   next(count, done) {
@@ -87,15 +82,9 @@ export class Follower {
   #ask() {
     if (this.#isAsking || this.#waiting.length === 0) return
     this.#isAsking = true
-    if (this.#events.now >= this.#mayAskAt) this.#askNow()
-    else this.#events.at(this.#mayAskAt, () => this.#askNow())
-  }
-
-  #askNow() {
     const [batch, count] = [this.#waiting, this.#count]
     this.#waiting = []
     this.#count = 0
-    this.#mayAskAt = this.#events.now + this.#windowMs
     this.#leader.answer(count, () => {
       this.#isAsking = false
       for (const done of batch) done()
@@ -115,7 +104,7 @@ export class Relay {
     this.#events = events
     this.#costs = costs
     this.core = core
-    this.#above = new Follower(events, {
+    this.#above = new Follower({
       answer: (count, done) => core.work(costs.askMs, () => leader.answer(count, done)),
     })
   }
@@ -134,14 +123,14 @@ export class Relay {
  * A server of which only what it asks for is simulated: what its transactions want comes by itself, `rate` timestamps per ms, and all that
  * came while a request was in flight goes with the next one.
  */
-export function askForCrowd(events, random, leader, rate, windowMs = 0) {
+export function askForCrowd(events, random, leader, rate) {
   const waitForFirst = () => events.after(random.until(rate), () => ask(1))
   function ask(count) {
     const askedAt = events.now
     leader.answer(count, () => {
-      const nextAt = Math.max(events.now, askedAt + windowMs)
-      const wanted = random.poisson(rate * (nextAt - askedAt))
-      events.at(nextAt, wanted === 0 ? waitForFirst : () => ask(wanted))
+      const wanted = random.poisson(rate * (events.now - askedAt))
+      if (wanted === 0) waitForFirst()
+      else ask(wanted)
     })
   }
   waitForFirst()

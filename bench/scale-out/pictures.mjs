@@ -1,6 +1,6 @@
-import { lines } from '../chart.mjs'
+import { lines } from '../chart/lines.mjs'
 
-const SHOWN = ['as today', 'leader without clients', '+ relay per 16 servers', '+ relays and four proofs']
+const SHOWN = ['as today', 'leader without clients', '+ relays and four proofs']
 const NODES = { label: 'Bigtable nodes', kind: 'log10' }
 
 /** @param levelDb what one server on LevelDB does of them per second. */
@@ -9,7 +9,7 @@ export function pictures({ transfers }, levelDb) {
   const curve = (rows, y) => rows.map((row) => [row.nodes, y(row)])
   const today = of('as today')
   return {
-    transfers: lines({
+    'scale-out-transfers': lines({
       title: 'Transfers per second by Bigtable nodes, simulated',
       x: NODES,
       y: { label: 'per second', kind: 'log10' },
@@ -20,7 +20,7 @@ export function pictures({ transfers }, levelDb) {
         { name: 'p50 of a transfer', points: curve(today, ({ p50 }) => p50), right: true },
       ],
     }),
-    oracle: lines({
+    'scale-out-oracle': lines({
       title: 'A timestamp at the median by Bigtable nodes, simulated',
       x: NODES,
       y: { label: 'ms', kind: 'log10' },

@@ -1,27 +1,9 @@
+import { Random as Choices } from '../harness/random.mjs'
+
 /** Of the standard normal distribution: 99 % of it is below. */
 const NORMAL_P99 = 2.326348
 
-/** Choices that a seed repeats. */
-export class Random {
-  #state
-
-  constructor(seed) {
-    this.#state = seed >>> 0
-  }
-
-  /** 0 to below 1 (mulberry32). */
-  next() {
-    this.#state = (this.#state + 0x6d2b79f5) >>> 0
-    let bits = this.#state
-    bits = Math.imul(bits ^ (bits >>> 15), bits | 1)
-    bits ^= bits + Math.imul(bits ^ (bits >>> 7), bits | 61)
-    return ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32
-  }
-
-  below(n) {
-    return Math.floor(this.next() * n)
-  }
-
+export class Random extends Choices {
   /** Time until the next of events that come by themselves, `rate` of them per unit of time. */
   until(rate) {
     return -Math.log(1 - this.next()) / rate

@@ -4,16 +4,13 @@ import { TIMESTAMPS_PER_SECOND } from './costs.mjs'
 import { hotRow } from './hot-row.mjs'
 import { demandOf, KINDS, nodeMsOf } from './transactions.mjs'
 
-export const NODES = [1, 3, 10, 30, 100, 300, 1000]
+const NODES = [1, 3, 10, 30, 100, 300, 1000]
 export const LOAD = 0.7
 
-/** How timestamps are had. The leader has no clients where the load balancer leaves it out; windows, proofs and relays are not built. */
-export const ORACLES = {
+/** How timestamps are had. The leader has no clients where the load balancer leaves it out; proofs and relays are not built. */
+const ORACLES = {
   'as today': {},
   'leader without clients': { isLeaderFree: true },
-  '+ window of 20 ms': { isLeaderFree: true, windowMs: 20 },
-  '+ four proofs in flight': { isLeaderFree: true, proofs: 4 },
-  '+ relay per 16 servers': { isLeaderFree: true, serversPerRelay: 16 },
   '+ relays and four proofs': { isLeaderFree: true, serversPerRelay: 16, proofs: 4 },
 }
 
@@ -21,12 +18,8 @@ const WRITERS = [1, 4, 16, 64]
 const ASCENDING_NODES = [10, 100]
 const ASCENDING_CLIENTS = 500
 
-export function study(costs, seed, told = () => {}) {
-  const run = (plan) => {
-    const result = { ...plan, ...cluster(costs, { load: LOAD, seed, ...plan }) }
-    told(result)
-    return result
-  }
+export function study(costs, seed) {
+  const run = (plan) => ({ ...plan, ...cluster(costs, { load: LOAD, seed, ...plan }) })
   const transfers = Object.entries(ORACLES).flatMap(([oracle, plan]) =>
     NODES.map((nodes) => ({ oracle, ...run({ ...plan, kind: 'transfer', nodes }) })),
   )

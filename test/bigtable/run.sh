@@ -40,6 +40,6 @@ if [ "${1-}" = --http ]; then
 fi
 if [ "${1-}" = --bench ]; then
   shift
-  exec node bench/bigtable.mjs "$@"
+  exec node bench/main.mjs "${@:-bigtable}"
 fi
 exec npx vitest run --config test/bigtable/vitest.config.ts "$@"

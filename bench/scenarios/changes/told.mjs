@@ -1,0 +1,41 @@
+// From a PUT to the event on a stream, at a steady rate.
+import { atRate, latenciesOf } from '../../harness/load.mjs'
+import { keyOf, valueAt } from '../../harness/payload.mjs'
+import { withPerkv } from '../../harness/perkv.mjs'
+import { row } from '../../harness/report.mjs'
+import { put } from '../../harness/requests.mjs'
+import { clockAt, Streams } from './streams.mjs'
+
+const WARM_UP_S = 2
+
+export const told = {
+  full: { rate: 2000, seconds: 15 },
+  quick: { rate: 1000, seconds: 2 },
+  async run({ rate, seconds }) {
+    const [toEvent, toAnswer] = await withPerkv([], ({ url }) => measure(url, rate, seconds))
+    const bounds = { p50: { goal: 5, floor: 50 }, p99: { goal: 30, floor: 300 } }
+    const rowsOf = (name, latencies, fields) =>
+      fields.map((field) =>
+        row(`${name}, ${rate} PUT/s, ${field}`, latencies[field], { unit: 'ms', isAtMost: true, ...bounds[field] }),
+      )
+    return [
+      ...rowsOf('PUT to event', latenciesOf(toEvent), ['p50', 'p99', 'max']),
+      ...rowsOf('PUT to answer', latenciesOf(toAnswer), ['p50', 'p99']),
+    ]
+  },
+}
+
+async function measure(url, rate, seconds) {
+  const streams = await Streams.open(url, ['/v1/changes?prefix=key'])
+  /** By key: when it was due. */
+  const due = new Map()
+  const toAnswer = []
+  await atRate(url, rate, WARM_UP_S + seconds, async (connection, n, dueAt) => {
+    due.set(keyOf(n), clockAt(dueAt))
+    await connection.call(put(`/v1/kv/${keyOf(n)}`, valueAt(n)))
+    if (n >= rate * WARM_UP_S) toAnswer.push(performance.now() - dueAt)
+  })
+  const events = await streams.events(due.size)
+  await streams.close()
+  return [events.slice(rate * WARM_UP_S).map(({ key, at }) => at - due.get(key)), toAnswer]
+}

@@ -1,0 +1,67 @@
+// Leases that are renewed all the time over keep-alive connections: what that takes of a core, beside a bare node:http server that
+// echoes the same JSON at the same rate.
+import { summaryOf } from '../../harness/numbers.mjs'
+import { startPerkv } from '../../harness/perkv.mjs'
+import { cpuMicros, makeDirectory, removeDirectory, start, startWorker, stop } from '../../harness/process.mjs'
+import { short } from '../../harness/report.mjs'
+import { inTurn, metered } from '../../harness/rounds.mjs'
+
+const WARM_UP_S = 3
+
+export const renewals = {
+  full: { leases: 10_000, everyMs: 3000, connections: [1000, 100, 10_000], rounds: 5, seconds: 6 },
+  quick: { leases: 1000, connections: [100], rounds: 1, seconds: 2 },
+  /** The first number of connections is told at length, and the others take one round. */
+  async run({ leases, everyMs, connections: [first, ...others], rounds, seconds }) {
+    const order = { leases, everyMs, seconds }
+    const told = await measure({ ...order, connections: first, rounds })
+    const beside = []
+    for (const connections of others) beside.push([connections, await measure({ ...order, connections, rounds: 1 })])
+    const row = (name, cell, results = told) => ({
+      [`${leases} leases`]: name,
+      ...Object.fromEntries(Object.entries(results).map(([contender, all]) => [contender, cell(all)])),
+    })
+    const spread = (field) => (all) => {
+      const { median, min, max } = summaryOf(all.map(field))
+      return `${short(median)} (${short(min)} to ${short(max)})`
+    }
+    const rowOf = (name, field) => row(name, spread(field))
+    return [
+      rowOf('of a core, all threads, %', ({ core }) => core),
+      rowOf('processor time per renewal, µs', ({ cpu }) => cpu.all),
+      rowOf('p50, ms', ({ p50 }) => p50),
+      rowOf('p99, ms', ({ p99 }) => p99),
+      ...beside.map(([count, results]) =>
+        row(`over ${count} connections, % of a core`, ([{ core }]) => short(core), results),
+      ),
+    ]
+  },
+}
+
+async function measure({ leases, everyMs, connections, rounds, seconds }) {
+  const directories = [makeDirectory(), makeDirectory()]
+  const flags = ['--leases-max', String(leases), '--connections-max', String(connections + 100)]
+  const servers = {
+    PerKV: await startPerkv(directories[0], ...flags),
+    'PerKV, `--fast-lane off`': await startPerkv(directories[1], ...flags, '--fast-lane', 'off'),
+    'bare node:http': await start(['bench/scenarios/leases/echo.mjs']),
+  }
+  const contenders = {}
+  const holders = []
+  for (const [name, server] of Object.entries(servers)) {
+    const holder = startWorker('bench/scenarios/leases/holders.mjs', server.url)
+    holders.push(holder)
+    await holder.call('open', { connections, leases, everyMs })
+    await holder.call('grant')
+    contenders[name] = async (seconds) => {
+      const [before, since] = [cpuMicros(server), performance.now()]
+      const renewed = await metered(server, () => holder.call('renew', { seconds }))
+      const micros = cpuMicros(server).all - before.all
+      return { ...renewed, core: micros / (performance.now() - since) / 10 }
+    }
+  }
+  const results = await inTurn(contenders, { rounds, seconds, warmSeconds: Math.min(seconds, WARM_UP_S) })
+  await Promise.all([...holders, ...Object.values(servers)].map(stop))
+  directories.forEach(removeDirectory)
+  return results
+}

@@ -1,0 +1,60 @@
+// Throughput and latencies by the number of connections.
+import { lines } from '../../chart/lines.mjs'
+import { load } from '../../harness/load.mjs'
+import { median } from '../../harness/numbers.mjs'
+import { fresh, keyOf } from '../../harness/payload.mjs'
+import { fill, withPerkv } from '../../harness/perkv.mjs'
+import { get, put } from '../../harness/requests.mjs'
+import { inTurn } from '../../harness/rounds.mjs'
+import { each } from './requests.mjs'
+
+const OPERATIONS = {
+  GET: each(() => get(`/v1/kv/${keyOf(0)}`)),
+  PUT: each(() => {
+    const { key, value } = fresh()
+    return put(`/v1/kv/${key}`, value)
+  }),
+}
+
+export const connections = {
+  full: { counts: [1, 4, 16, 64, 128, 256], rounds: 3, seconds: 1.5 },
+  quick: { counts: [1, 64], rounds: 1, seconds: 0.5 },
+  run: ({ counts, ...turns }) =>
+    withPerkv([], async (server) => {
+      await fill(server, 0, 1)
+      const contender = (kind, count) => (seconds) =>
+        load({ url: server.url, connections: count, seconds, operation: OPERATIONS[kind] })
+      const results = {}
+      for (const kind of Object.keys(OPERATIONS))
+        results[kind] = await inTurn(Object.fromEntries(counts.map((count) => [count, contender(kind, count)])), turns)
+      const typical = (kind, count, field) => median(results[kind][count].map((result) => result[field]))
+      const rows = counts.map((count) => ({
+        connections: count,
+        ...Object.fromEntries(
+          Object.keys(OPERATIONS).flatMap((kind) => [
+            [`${kind}/s`, typical(kind, count, 'rate')],
+            [`${kind} p50, ms`, typical(kind, count, 'p50')],
+            [`${kind} p99, ms`, typical(kind, count, 'p99')],
+          ]),
+        ),
+      }))
+      return {
+        blocks: [rows],
+        charts: { 'connections-get': chart(rows, 'GET'), 'connections-put': chart(rows, 'PUT') },
+      }
+    }),
+}
+
+function chart(rows, kind) {
+  const of = (field) => rows.map((row) => [row.connections, row[field]])
+  return lines({
+    title: kind === 'GET' ? 'GET of a hot key' : 'Durable PUT, distinct keys',
+    x: { label: 'connections', kind: 'log2' },
+    y: { label: 'requests/s' },
+    y2: { label: 'p99, ms' },
+    series: [
+      { name: 'requests/s', points: of(`${kind}/s`) },
+      { name: 'p99', points: of(`${kind} p99, ms`), right: true },
+    ],
+  })
+}

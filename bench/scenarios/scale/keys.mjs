@@ -1,0 +1,81 @@
+// What more keys cost. One directory grows; each size has a server process of its own, so that its memory is its own.
+import { lines } from '../../chart/lines.mjs'
+import { diskBytes } from '../../harness/disk.mjs'
+import { load } from '../../harness/load.mjs'
+import { fill, withDirectory, withPerkvOn } from '../../harness/perkv.mjs'
+import { kill, rssBytes } from '../../harness/process.mjs'
+import { each, uniform } from './requests.mjs'
+import { startRow } from './startup.mjs'
+
+const WARM_UP_S = 1
+/** Rewritten before a kill -9, so that there is a log to replay. */
+const REWRITTEN = 10_000
+
+export const keys = {
+  full: { sizes: [10_000, 100_000, 1_000_000, 10_000_000], seconds: 4, starts: 3 },
+  quick: { sizes: [1000, 20_000], seconds: 0.5, starts: 1 },
+  run: ({ sizes, seconds, starts }) =>
+    withDirectory(async (data) => {
+      const rows = []
+      for (const [i, size] of sizes.entries())
+        rows.push(await withPerkvOn(data, [], (server) => measure(server, { from: sizes[i - 1] ?? 0, size, seconds })))
+      const name = `${sizes.at(-1).toLocaleString('en-US')} keys`
+      const rewrite = (server) => fill(server, 0, Math.min(sizes.at(-1), REWRITTEN))
+      const started = [
+        await startRow(name, data, { starts }),
+        await startRow(`${name}, after kill -9`, data, { starts, before: rewrite, end: kill }),
+      ]
+      return { blocks: [rows, started], charts: charts(rows) }
+    }),
+}
+
+async function measure(server, { from, size, seconds }) {
+  const loadRate = await fill(server, from, size)
+  const [disk, rssLoaded] = [await diskBytes(server.data), rssBytes(server)]
+  const gets = await warmed(server, () => uniform.get(size), seconds)
+  const rssRead = rssBytes(server)
+  const puts = await warmed(server, () => uniform.put(size), seconds)
+  return {
+    keys: size,
+    'load, keys/s': loadRate,
+    'GET/s': gets.rate,
+    'p99, ms': gets.p99,
+    'PUT/s': puts.rate,
+    'p99 of PUTs, ms': puts.p99,
+    'on disk after the load, MB': disk / 1e6,
+    'RSS after the load, MB': rssLoaded / 1e6,
+    'RSS after the GETs, MB': rssRead / 1e6,
+  }
+}
+
+async function warmed({ url }, make, seconds) {
+  await load({ url, operation: each(make), seconds: Math.min(seconds, WARM_UP_S) })
+  return load({ url, operation: each(make), seconds })
+}
+
+function charts(rows) {
+  const x = { label: 'keys', kind: 'log10' }
+  const of = (field) => rows.map((row) => [row.keys, row[field]])
+  return {
+    keys: lines({
+      title: 'Throughput by number of keys, 64 connections',
+      x,
+      y: { label: 'requests/s' },
+      series: [
+        { name: 'GET, uniform', points: of('GET/s') },
+        { name: 'durable PUT, uniform', points: of('PUT/s') },
+      ],
+    }),
+    'keys-memory': lines({
+      title: 'Memory and disk by number of keys',
+      x,
+      y: { label: 'RSS, MB' },
+      y2: { label: 'disk, MB', kind: 'log10' },
+      series: [
+        { name: 'RSS after the load', points: of('RSS after the load, MB') },
+        { name: 'RSS after the GETs', points: of('RSS after the GETs, MB') },
+        { name: 'disk', points: of('on disk after the load, MB'), right: true },
+      ],
+    }),
+  }
+}

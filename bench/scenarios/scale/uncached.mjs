@@ -1,0 +1,46 @@
+// Reads that no cache of versions answers, by the size of LevelDB's cache of blocks, with and without compression.
+import { settle } from '../../harness/disk.mjs'
+import { load } from '../../harness/load.mjs'
+import { median, percentile } from '../../harness/numbers.mjs'
+import { fill, startPerkv } from '../../harness/perkv.mjs'
+import { makeDirectory, removeDirectory, rssBytes, stop } from '../../harness/process.mjs'
+import { inTurn, metered } from '../../harness/rounds.mjs'
+import { each, uniform } from './requests.mjs'
+
+const CONTENDERS = [
+  { mib: 8, compression: 'snappy' },
+  { mib: 64, compression: 'snappy' },
+  { mib: 256, compression: 'snappy' },
+  { mib: 8, compression: 'none' },
+]
+
+export const uncached = {
+  full: { keys: 1_000_000, rounds: 7, seconds: 2 },
+  quick: { keys: 20_000, rounds: 1, seconds: 0.5 },
+  async run({ keys, ...turns }) {
+    const servers = []
+    for (const { mib, compression } of CONTENDERS) {
+      const flags = ['--block-cache-bytes', String(mib * 2 ** 20), '--compression', compression]
+      const server = await startPerkv(makeDirectory(), '--cache-bytes-max', '0', ...flags)
+      servers.push(server)
+      await fill(server, 0, keys)
+      await settle(server)
+    }
+    const operation = each(() => uniform.get(keys))
+    const contender = (server) => (seconds) => metered(server, () => load({ url: server.url, seconds, operation }))
+    const results = await inTurn(Object.fromEntries(servers.map((server, i) => [i, contender(server)])), turns)
+    const rows = CONTENDERS.map(({ mib, compression }, i) => {
+      const micros = results[i].map(({ cpu }) => cpu.all)
+      return {
+        '`--block-cache-bytes`': `${mib} MiB`,
+        '`--compression`': `\`${compression}\``,
+        'µs per GET, quartile': percentile(micros, 0.25),
+        median: median(micros),
+        'resident, MB': rssBytes(servers[i]) / 1e6,
+      }
+    })
+    await Promise.all(servers.map(stop))
+    for (const { data } of servers) removeDirectory(data)
+    return rows
+  },
+}
