@@ -166,6 +166,7 @@ test(
 
 test(
   'a backup that one server was making is gone on with at another, while both write',
+  { tags: ['long'], timeout: LONGEST_MS },
   () =>
     withTempDir(async (directory) => {
       const cluster = await Cluster.start(host(), 2, new Random(2))
@@ -218,5 +219,4 @@ test(
         await single.stop('SIGKILL')
       }
     }),
-  LONGEST_MS,
 )
