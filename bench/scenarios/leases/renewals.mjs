@@ -1,7 +1,7 @@
 // Leases that are renewed all the time over keep-alive connections: what that takes of a core, beside a bare node:http server that
 // echoes the same JSON at the same rate.
 import { summaryOf } from '../../harness/numbers.mjs'
-import { startPerkv } from '../../harness/perkv.mjs'
+import { metric, startPerkv } from '../../harness/perkv.mjs'
 import { cpuMicros, makeDirectory, removeDirectory, start, startWorker, stop } from '../../harness/process.mjs'
 import { short } from '../../harness/report.mjs'
 import { inTurn, metered } from '../../harness/rounds.mjs'
@@ -31,12 +31,16 @@ export const renewals = {
       rowOf('processor time per renewal, µs', ({ cpu }) => cpu.all),
       rowOf('p50, ms', ({ p50 }) => p50),
       rowOf('p99, ms', ({ p99 }) => p99),
+      row('writes to the disk', (all) => all.reduce((sum, { writes }) => sum + writes, 0)),
       ...beside.map(([count, results]) =>
         row(`over ${count} connections, % of a core`, ([{ core }]) => short(core), results),
       ),
     ]
   },
 }
+
+/** The bare server has no directory. */
+const engineWrites = (server) => (server.data === undefined ? 0 : metric(server, 'perkv_engine_write_seconds_count'))
 
 async function measure({ leases, everyMs, connections, rounds, seconds }) {
   const directories = [makeDirectory(), makeDirectory()]
@@ -54,10 +58,11 @@ async function measure({ leases, everyMs, connections, rounds, seconds }) {
     await holder.call('open', { connections, leases, everyMs })
     await holder.call('grant')
     contenders[name] = async (seconds) => {
+      const writesBefore = await engineWrites(server)
       const [before, since] = [cpuMicros(server), performance.now()]
       const renewed = await metered(server, () => holder.call('renew', { seconds }))
-      const micros = cpuMicros(server).all - before.all
-      return { ...renewed, core: micros / (performance.now() - since) / 10 }
+      const core = (cpuMicros(server).all - before.all) / (performance.now() - since) / 10
+      return { ...renewed, core, writes: (await engineWrites(server)) - writesBefore }
     }
   }
   const results = await inTurn(contenders, { rounds, seconds, warmSeconds: Math.min(seconds, WARM_UP_S) })

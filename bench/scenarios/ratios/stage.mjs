@@ -66,11 +66,11 @@ export class Stage {
   /** Operations of one request each, by wrk where it is installed. The warm-up is by autocannon, which looks into answers. */
   single(server, operation, { connections = this.settings.connections } = {}) {
     if (server === undefined) return undefined
+    const order = { url: server.url, connections, operation }
+    const warm = (seconds) => metered(server, () => cannon({ ...order, seconds }))
+    if (!hasWrk) return warm
     const directory = this.#directory()
-    const by = (generator) => (seconds) =>
-      metered(server, () => generator({ url: server.url, connections, seconds, operation, directory }))
-    const warm = by(cannon)
-    return hasWrk ? Object.assign(by(wrk), { warm }) : warm
+    return Object.assign((seconds) => metered(server, () => wrk({ ...order, seconds, directory })), { warm })
   }
 
   /** The same operation to several servers, or another one to those that `others` names. */
