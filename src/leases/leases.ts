@@ -165,7 +165,7 @@ export class Leases implements LeasesApi {
   }
 
   async #ask(name: string, request: LeaseRequest, caller: string | undefined): Promise<LeaseState> {
-    // A renewal needs no look at the names: a grant has both.
+    // Names are checked here and not at a renewal, whose names a grant has already.
     requireLeaseName(name)
     requireHolder(request.holder)
     requireWanted(request.signal)
