@@ -38,6 +38,13 @@ const CALLS_AT_ONCE = 64
 const SWEPT_AT_A_TIME = 256
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
+/**
+ * Rows of observers' cells, with the observer's id in 8 bytes. The first three are records of the server, in family `o`:
+ * - `00 00 notify/` id key: in `o` the hint (a value used once, a timestamp, the depth), in `c` the claim or delay
+ * - `00 00 failure/` id key: attempts, error, when it was parked
+ * - `00 00 expiring/` id timestamp key: a hint that becomes due at the timestamp
+ * - `ack/` and `notified/`, rows in transactions: `observers/rules/codec/cell-key.ts`
+ */
 export class CellRows implements HintedCells {
   readonly isShared = true
   readonly #table: Table
