@@ -10,12 +10,13 @@ const COMMAND_MS_MAX = 90_000
 /** Where documents say that servers listen, and where theirs do. */
 const PORTS = [7400, 7401] as const
 
-/** `curl` and `perkv` reach the servers of this run at the addresses that the document has. */
+/** `curl` and `perkv`, with or without `npx`, reach the servers of this run at the addresses that the document has. */
 const FUNCTIONS = `
 exec 3>&1 >>"$terminal" 2>&1
 servers=()
 curl() { command curl -q --no-progress-meter "\${servers[@]}" "$@"; }
 perkv() { "$node" "$cli" "$@"; }
+npx() { "$@"; }
 output() { tail -c +$((begins + 1)) "$terminal"; }
 `
 
