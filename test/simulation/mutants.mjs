@@ -902,24 +902,35 @@ const SHARED = [
   ],
 ]
 
-/** Defects that 300 seeds did not find, and the tests that find them instead. README.md says what each of them takes. */
+/** Defects that 300 seeds did not find, with what they take, and the tests that find them instead. */
 const FOUND_ELSEWHERE = new Map([
+  // Two: a reader of what a raw client writes. Prewrites of coordinators are `linearizable`, and so above every read.
   ['max_ts begins at 0', 'test/store/snapshot-isolation.test.ts'],
   ['reads do not raise max_ts', 'test/store/snapshot-isolation.test.ts'],
+  // A restart that loses a pessimistic lock, another writer, then a late copy of the request.
   ['a lock granted anew at a newer version counts', 'test/coordinator/committer.test.ts'],
+  // A one-phase commit of a key that is only locked, whose write fails and lands.
   ['a lock that a failed write ended comes back', 'test/store/leveldb/rows/write-failure.test.ts'],
+  // The rollback of a transaction whose start_ts is the commit_ts of another on an observed key.
   ['a flag on a record is taken for a commit', 'test/store/suite/marked-cells.ts'],
+  // A crash between two batches of marks of keys that expire together.
   ['the cursor of the expiries is ahead of their marks', 'test/observers/expiry-marks.test.ts'],
+  // A run that has seen an expiry and not the put above it.
   ['an acknowledgement does not count what expired', 'test/store/suite/expired-versions.ts'],
+  // A removal that fails, a grant before it is tried again, and then a crash.
   ['a record is removed after the next grant', 'test/leases/leases.test.ts'],
+  // Five: a lock or a read that is late by a whole collection.
   ['resolve_lock commits what was cleared', 'test/store/table/collection.test.ts'],
   ['a row goes before all know that it was cleared', 'test/store/table/collection.test.ts'],
   ['a safe point counts at once', 'test/store/table/collection.test.ts'],
   ['a copy of the safe point has any age', 'test/store/table/collection.test.ts'],
   ['a commit that loses a race is refused, whatever it has written', 'test/store/table/collection.test.ts'],
+  // Two: interactive transactions; a pin of another server, a moment old.
   ['another server holds no snapshot', 'test/gc/gc-worker.test.ts'],
   ['pins of other servers are not looked for', 'test/gc/gc-worker.test.ts'],
+  // A commit that stands still between its validation and its timestamp.
   ['the end of a term is not compared with the commit_ts', 'test/leases/several-servers.test.ts'],
+  // Nothing is wrong then, but servers take the same keys from each other, which costs calls.
   ['the primary does not go first', 'test/store/table/same-rows.test.ts'],
   ['a hint goes though its change is about to commit', 'test/store/table/hints.test.ts'],
   ['a run does not hide what it has not seen', 'test/store/table/hints.test.ts'],
