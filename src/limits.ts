@@ -275,6 +275,8 @@ export const DOWNTIME_MS_MAX = 24 * 60 * 60 * 1000
  * cannot be saved, timestamps last for this long.
  */
 export const MARK_AHEAD_MS = 3000
+/** Calls of a shared table are repeated this long. Then what needs them is 503. */
+export const TABLE_WAIT_MS_MAX = 10_000
 export const TSO_COUNT_MAX = 1_000_000
 /** How far `tso` hands out timestamps ahead of the clock. */
 export const TSO_AHEAD_MS_MAX = 5000

@@ -41,7 +41,7 @@ ${flagsHelp(limitFlags)}`,
     const removePidFile = await withPidFile(pidFile, server)
     say(`${readyLine(config.tokenFile, server)}\n`)
     server.logStart()
-    const signal = await stopping
+    const signal = await (server.failed === undefined ? stopping : Promise.race([stopping, server.failed]))
     const stoppedAtMs = performance.now()
     log.info({ signal }, `${signal}: stopping, requests in flight are finished`)
     await server.close()

@@ -37,6 +37,8 @@ export interface CommitOptions {
   /** Most keys of a transaction that uses async commit; 0 turns it off. */
   readonly asyncCommitKeysMax: number
   readonly triesMax: number
+  /** A call is repeated, and the outcome of a commit asked for, only while no answer has been lost for longer than this. */
+  readonly repeatMsMax: number
   readonly isInProcess: boolean
   /** Heartbeats stop at this age of the transaction. client-go `MaxTxnTTL`. */
   readonly heartbeatMaxMs: number
@@ -100,6 +102,8 @@ export class Committer {
   /** A request that decides the transaction was sent. Before that, its signal ends it. */
   #mayHaveDecided = false
   #mayHoldLocks: boolean
+  /** Start of the first call since the last answer whose own answer was lost; undefined: none. */
+  #lostSinceMs: number | undefined
   /** The request that commits must carry them. */
   #commitEffects: CommitEffects | undefined
   /** Leases to check at the commit_ts, because the store cannot commit in one phase. */
@@ -336,15 +340,24 @@ export class Committer {
     if (decides) this.#mayHaveDecided = true
     const backoff = new Backoff()
     for (let triesLeft = this.context.commitOptions.triesMax - 1; ; triesLeft--) {
+      const beganMs = performance.now()
       try {
-        return await call()
+        const answer = await call()
+        this.#lostSinceMs = undefined
+        return answer
       } catch (error) {
         if (!isUncertain(error)) throw error
+        this.#lostSinceMs ??= beganMs
         if (decides) this.#isUncertain = true
-        if (triesLeft <= 0) throw error
+        if (triesLeft <= 0 || !this.#hasTime) throw error
         await backoff.wait()
       }
     }
+  }
+
+  get #hasTime(): boolean {
+    if (this.#lostSinceMs === undefined) return true
+    return performance.now() - this.#lostSinceMs < this.context.commitOptions.repeatMsMax
   }
 
   // ---- Commit
@@ -423,6 +436,7 @@ export class Committer {
    */
   async findOutcome(): Promise<Timestamp> {
     this.#isUncertain = true
+    this.#lostSinceMs = undefined
     if (!this.#hasRows) return this.#runInPhases()
     return this.#failed(new Undetermined(this.plan.startTs, undefined), this.#batches())
   }
@@ -432,6 +446,7 @@ export class Committer {
     if (!this.#hasRows)
       throw this.#isUncertain && !isRefusedForGood(error, this.plan) ? this.#undetermined(error) : error
     if (this.#isUncertain) {
+      if (!this.#hasTime) throw this.#undetermined(error)
       const commitTs = await this.#end(error)
       if (commitTs > 0) {
         this.context.inBackground(this.#commitRest(batches, commitTs))

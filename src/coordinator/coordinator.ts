@@ -15,6 +15,7 @@ export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
   onePhase: true,
   asyncCommitKeysMax: 256,
   triesMax: 3,
+  repeatMsMax: Number.POSITIVE_INFINITY,
   isInProcess: false,
   heartbeatMaxMs: 60 * 60 * 1000,
 }

@@ -4,7 +4,6 @@ import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
-import type { OracleState } from './oracle.js'
 import {
   decodeOracleRecord,
   encodeOracleRecord,
@@ -13,6 +12,7 @@ import {
   type OracleRow,
   type SwapOutcome,
 } from './oracle-row.js'
+import type { OracleRole, OracleState } from './oracle-state.js'
 import {
   ASK_COUNT_MAX,
   isTimestampAnswer,
@@ -46,9 +46,10 @@ const SAVE_AHEAD_MIN_MS = 250
 const BEHIND_MARK_MS_MAX = 10_000
 const RESIGNATIONS = 3
 /**
- * Timestamps are late when none has been handed out for this long although some are asked for. Probes and the log say so.
+ * Timestamps are late when some have been wanted for this long and none was had. Probes and the log say so. Far above
+ * `TAKEOVER_MS`, so that no takeover makes all servers unready at once.
  */
-const LATE_MS = 2000
+const LATE_MS = 10_000
 
 export interface LeaderOracleOptions {
   readonly row: OracleRow
@@ -60,13 +61,8 @@ export interface LeaderOracleOptions {
   readonly timer?: Timer | undefined
   readonly random?: (() => number) | undefined
   readonly onChange?: ((message: string) => void) | undefined
-}
-
-export interface OracleRole {
-  /** A candidate knows of no live leader. */
-  readonly role: 'leader' | 'follower' | 'candidate'
-  readonly leader: string | undefined
-  readonly epoch: number
+  /** Called with what an operator has to look at. */
+  readonly onWarning?: ((message: string) => void) | undefined
 }
 
 interface Seen {
@@ -108,8 +104,9 @@ export class LeaderOracle implements TimestampSource {
   /** Why this server does not take over though it is time. */
   #refusal: string | undefined
   #isPumping = false
-  /** Monotonic time since which requests wait and none has been answered. */
-  #waitsSinceMs = 0
+  /** Monotonic time since which this server wants timestamps and has had none; undefined: it has had all that it wanted. */
+  #wantedSinceMs: number | undefined
+  #isLateTold = false
   #isStarted = false
   #isClosed = false
   #looking: Promise<void> | undefined
@@ -125,6 +122,7 @@ export class LeaderOracle implements TimestampSource {
   readonly #timer: Timer
   readonly #random: () => number
   readonly #onChange: (message: string) => void
+  readonly #onWarning: (message: string) => void
 
   constructor(options: LeaderOracleOptions) {
     this.#row = options.row
@@ -135,6 +133,7 @@ export class LeaderOracle implements TimestampSource {
     this.#timer = options.timer ?? backgroundTimer
     this.#random = options.random ?? Math.random
     this.#onChange = options.onChange ?? (() => {})
+    this.#onWarning = options.onWarning ?? (() => {})
     this.#waiting = new WaitingRequests(this.#timer)
   }
 
@@ -157,14 +156,19 @@ export class LeaderOracle implements TimestampSource {
   get state(): OracleState {
     return {
       meters: this.#clock.meters,
+      role: this.role,
       aheadMs: Math.max(0, physicalMs(this.#last) - this.#clock.now()),
       clockAheadMs: this.#clock.aheadMs,
-      late: this.#isLate ? `no timestamps: ${this.#refusal ?? this.#obstacle}` : undefined,
+      late: this.#wantedForMs >= LATE_MS ? this.#why : undefined,
     }
   }
 
-  get #isLate(): boolean {
-    return this.#isPumping && this.#clock.elapsedMs() - this.#waitsSinceMs >= LATE_MS
+  get #wantedForMs(): number {
+    return this.#wantedSinceMs === undefined ? 0 : this.#clock.elapsedMs() - this.#wantedSinceMs
+  }
+
+  get #why(): string {
+    return `no timestamps: ${this.#refusal ?? this.#obstacle}`
   }
 
   // ---- Timestamps
@@ -231,11 +235,31 @@ export class LeaderOracle implements TimestampSource {
 
   async #request(ask: TimestampAsk): Promise<TimestampAnswer> {
     if (this.#isClosed) throw this.#stopped()
+    this.#wantedSinceMs ??= this.#clock.elapsedMs()
     const answered = this.#waiting.add(ask, false, REQUEST_MS_MAX, () => this.#late())
     this.#pump()
-    const answer = await answered
-    if (answer === 'not_leader') throw this.#late() // Only forwarded requests are dismissed.
-    return answer
+    try {
+      const answer = await answered
+      if (answer === 'not_leader') throw this.#late() // Only forwarded requests are dismissed.
+      return answer
+    } catch (error) {
+      if (!this.#isClosed) this.#failed()
+      throw error
+    }
+  }
+
+  #failed(): void {
+    this.#clock.meters.failures++
+    if (this.#isLateTold || this.#wantedForMs < LATE_MS) return
+    this.#isLateTold = true
+    this.#onWarning(`${this.#why}; what needs one is 503`)
+  }
+
+  /** Call after requests were answered. */
+  #succeeded(): void {
+    if (this.#isLateTold) this.#onWarning(`timestamps are had again, after ${Math.round(this.#wantedForMs / 1000)} s`)
+    this.#isLateTold = false
+    this.#wantedSinceMs = this.#waiting.isEmpty ? undefined : this.#clock.elapsedMs()
   }
 
   /**
@@ -257,7 +281,7 @@ export class LeaderOracle implements TimestampSource {
   }
 
   #late(): KvError<'storage_unavailable'> {
-    return new KvError('storage_unavailable', `no timestamps: ${this.#refusal ?? this.#obstacle}`, {})
+    return new KvError('storage_unavailable', this.#why, {})
   }
 
   #stopped(): KvError<'storage_unavailable'> {
@@ -268,7 +292,6 @@ export class LeaderOracle implements TimestampSource {
   #pump(): void {
     if (this.#isPumping) return
     this.#isPumping = true
-    this.#waitsSinceMs = this.#clock.elapsedMs()
     void this.#work().finally(() => {
       this.#isPumping = false
       if (!this.#waiting.isEmpty) this.#pump()
@@ -299,7 +322,7 @@ export class LeaderOracle implements TimestampSource {
         if (last >= this.#mark) return await this.#waitForMark(last)
         this.#last = last
         request.fulfil({ last, nowMs: this.#clock.now() })
-        this.#waitsSinceMs = this.#clock.elapsedMs()
+        this.#succeeded()
       }
     } finally {
       this.#waiting.putBack(batch)
@@ -397,7 +420,7 @@ export class LeaderOracle implements TimestampSource {
     this.#last = Math.max(this.#last, answer.last)
     this.#leaderAheadMs = answer.nowMs - this.#clock.now()
     split(batch, answer)
-    this.#waitsSinceMs = this.#clock.elapsedMs()
+    this.#succeeded()
   }
 
   /** Ends early when another server has taken over. */

@@ -1,9 +1,9 @@
 import { KvError } from '../errors/kv-error.js'
 import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
-import type { OracleMeters } from '../meters/oracle-meters.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
+import type { OracleState } from './oracle-state.js'
 import type { TimestampSource } from './timestamp-source.js'
 import type { Timer } from './waiting-requests.js'
 
@@ -30,13 +30,6 @@ export interface OracleOptions {
   readonly clock: Clock
   readonly timer?: Timer | undefined
   readonly onChange?: ((message: string) => void) | undefined
-}
-
-export interface OracleState {
-  readonly meters: OracleMeters
-  readonly aheadMs: number
-  readonly clockAheadMs: number
-  readonly late: string | undefined
 }
 
 /**
@@ -76,6 +69,7 @@ export class Oracle implements TimestampSource {
     const nowMs = this.#clock.now()
     return {
       meters: this.#clock.meters,
+      role: { role: 'leader', leader: undefined, epoch: 0 },
       aheadMs: Math.max(0, physicalMs(this.#last) - nowMs),
       clockAheadMs: this.#clock.aheadMs,
       late: this.#wait?.isLate ? `no timestamps: saving their mark takes the disk ${this.#waitedFor}` : undefined,
@@ -175,6 +169,9 @@ export class Oracle implements TimestampSource {
     }
     try {
       await saved
+    } catch (error) {
+      this.#clock.meters.failures++
+      throw error
     } finally {
       this.#clock.meters.markWaits.observe((performance.now() - beganMs) / 1000)
     }

@@ -6,6 +6,7 @@ import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
+import { BigtableSetupError } from '../store/table/bigtable/bigtable-setup-error.js'
 import { printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
 import { KEY_BYTES_MAX, VALUE_BYTES_MAX } from '../store/table/layout/row-keys.js'
 import type { Config } from './config.js'
@@ -19,6 +20,8 @@ export interface OpenedStore {
   readonly member?: Member | undefined
   /** Absent: this process has the store to itself. */
   readonly registry?: Registry | undefined
+  /** Rejects when the server must not go on. Absent: that is never so. */
+  readonly failed?: Promise<never> | undefined
   /** Logs the result of the start. */
   logStart(): void
   /** Removes the files of a failed start. */
@@ -85,14 +88,21 @@ async function openOnBigtable(config: Config, address: TableAddress, url: string
     keyBytesMax: Math.min(asked.keyBytesMax, KEY_BYTES_MAX),
     valueBytesMax: Math.min(asked.valueBytesMax, VALUE_BYTES_MAX),
   }
+  const place = printTableAddress(address)
+  let fail = (_error: Error): void => {}
+  const failed = new Promise<never>((_, reject) => {
+    fail = reject
+  })
+  failed.catch(() => {}) // It may fail before anybody listens.
   const { store, member } = await openBigtable({
     ...{ address, url },
     answers: new AnswerBudget(limits),
     onRole: (message) => log.info(message),
+    onTimestamps: (message) => log.warn(message),
+    onAnotherTable: (why) => fail(new BigtableSetupError(`${place}: ${why}; this server ends, start it again`)),
     onClockStep: (message) => log.warn(message),
   })
-  const place = printTableAddress(address)
   const logStart = (): void =>
     log.info({ server: member.id }, `serves ${place}; other servers reach this one at ${url}`)
-  return { store, limits, place, member, registry: member.registry, logStart, undo: async () => {} }
+  return { store, limits, place, member, registry: member.registry, failed, logStart, undo: async () => {} }
 }

@@ -22,6 +22,8 @@ export interface RunningServer {
   readonly place: string
   /** Path of the certificate, when it is self-signed: clients must be told to trust it. */
   readonly caFile: string | undefined
+  /** Rejects when the server must not go on. Absent: that is never so. */
+  readonly failed: Promise<never> | undefined
   /** Logs the result of the start. */
   logStart(): void
   /** Reads tokens and certificates again. Keeps the old ones when the new ones cannot be used. */
@@ -67,6 +69,7 @@ export async function startServer(config: Config, version: string, log: Logger):
     return {
       url,
       place: opened.place,
+      failed: opened.failed,
       caFile: secrets.tls && isSelfSigned(secrets.tls.cert) ? config.tls?.cert : undefined,
       logStart() {
         opened.logStart()

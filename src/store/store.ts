@@ -1,7 +1,7 @@
 import type { WaitForEntry } from '../errors/registry.js'
 import type { Awaitable } from '../event-loop/after.js'
 import type { StoreMeters } from '../meters/store-meters.js'
-import type { OracleState } from '../oracle/oracle.js'
+import type { OracleState } from '../oracle/oracle-state.js'
 import type {
   PercolatorApi,
   PrewriteAnswer,

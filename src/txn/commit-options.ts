@@ -1,5 +1,6 @@
 import type { CommitOptions } from '../coordinator/committer.js'
 import { COMMIT_OPTIONS_DEFAULT } from '../coordinator/coordinator.js'
+import { TABLE_WAIT_MS_MAX } from '../limits.js'
 import type { Traits } from '../store/store.js'
 
 export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }: Traits): CommitOptions {
@@ -11,6 +12,8 @@ export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }:
     checksLeasesAtCommit: !onePhaseCommit,
     asyncCommitKeysMax: asyncCommit ? asyncCommitKeysMax : 0,
     triesMax,
+    // A shared table has repeated its calls for as long already.
+    repeatMsMax: atomicRequests ? Number.POSITIVE_INFINITY : TABLE_WAIT_MS_MAX,
     isInProcess: atomicRequests,
     heartbeatMaxMs: Number.POSITIVE_INFINITY,
   }

@@ -95,6 +95,19 @@ describe('commit again, after Undetermined', () => {
     expect(await said(txn.commit())).toBe('committed')
   })
 
+  test('two phases, and the store has repeated each call for as long as it may: nothing is asked again', async () => {
+    const store = await stores.open()
+    const network = new FaultyApi(store, ({ name }) => (name === 'commit' ? 'lose_answer' : 'arrive'))
+    const coordinator = new Coordinator(network.api, { ...TWO_PC, repeatMsMax: 0 })
+    const txn = await coordinator.begin(OPTIMISTIC)
+    for (const key of ['a', 'b']) await txn.put(utf8(key), utf8('mine'))
+    const before = network.calls.length
+    expect(await said(txn.commit())).toBe('undetermined')
+    expect(network.calls.slice(before).map(({ name }) => name)).toEqual(['prewrite', 'prewrite', 'tso', 'commit'])
+    network.fateOf = () => 'arrive'
+    expect(await said(txn.commit())).toBe('committed')
+  })
+
   test('two phases: the network comes back half-way', async () => {
     const { store, network, coordinator, txn } = await committedUnheard()
     network.heal()

@@ -429,7 +429,16 @@ function leaderOracleWithInstantRow(group: Group): LeaderOracle {
       return 'done'
     },
   }
-  return leaderOracle({ world, process, row, forward: async () => 'not_leader', url: 'x', id: 'x', clock })
+  return leaderOracle({
+    world,
+    process,
+    row,
+    forward: async () => 'not_leader',
+    url: 'x',
+    id: 'x',
+    clock,
+    onWarning() {},
+  })
 }
 
 describe('nextForClient', () => {
@@ -477,15 +486,51 @@ for (const callMs of [300, 1000, 1800, 2500])
     expect(servers.all.map(({ run }) => run.oracle.role.epoch)).toEqual([1, 1, 1])
   })
 
-test('a table that does not answer: timestamps are late, and the reason is told', async () => {
-  const group = new Group(1)
-  await group.timestamp(group.oracle(0).next())
-  expect(group.oracle(0).state.late).toBeUndefined()
-  group.servers.table.faults.isTableAway = true
-  const asked = group.within(4000, group.oracle(0).next())
-  expect(await asked).toBe('pending')
-  expect(group.oracle(0).state.late).toBe('no timestamps: the table is away')
-  group.servers.table.faults.isTableAway = false
-  await group.timestamp(group.oracle(0).next(), 1000)
-  expect(group.oracle(0).state.late).toBeUndefined()
+describe('timestamps are late', () => {
+  test('once none was had for ten seconds, whoever asks and however often, until one is had', async () => {
+    const group = await settled(2)
+    const { table, warnings } = group.servers
+    for (const oracle of group.oracles) await group.timestamp(oracle.next())
+    const asked = group.oracles.map((oracle) => group.within(10_001, oracle.next()))
+    const lates = (): (string | undefined)[] => group.oracles.map(({ state }) => state.late)
+    table.faults.isTableAway = true
+    await group.run(9900)
+    expect(lates()).toEqual([undefined, undefined])
+    await Promise.all(asked)
+    await group.run(30_000) // Nobody asks.
+    expect(lates()).toEqual([expect.stringMatching(/^no timestamps: /), expect.stringMatching(/^no timestamps: /)])
+    expect(lates()[0]).toContain('the table is away')
+    expect(warnings).toHaveLength(2)
+    await group.within(11_000, Promise.allSettled(group.oracles.map((oracle) => oracle.next())))
+    expect(group.oracles.map(({ state }) => state.meters.failures)).toEqual([2, 2])
+    expect(warnings).toHaveLength(2)
+    table.faults.isTableAway = false
+    for (const oracle of group.oracles) await group.timestamp(oracle.next(), 5000)
+    expect(lates()).toEqual([undefined, undefined])
+    expect(warnings.slice(2)).toEqual([
+      expect.stringMatching(/^timestamps are had again, after \d+ s$/),
+      expect.stringMatching(/^timestamps are had again, after \d+ s$/),
+    ])
+  })
+
+  test('not while others take over, and not where nobody wants any', async () => {
+    const group = await settled(3)
+    const { all } = group.servers
+    group.servers.kill(all[0] as (typeof all)[0])
+    const asked = [1, 2].map((i) => group.oracle(i).next())
+    await group.run(2500)
+    await Promise.all(asked)
+    expect(group.oracles.map(({ state }) => state.late)).toEqual([undefined, undefined, undefined])
+    group.servers.table.faults.isTableAway = true
+    await group.run(60_000)
+    expect(group.oracles.slice(1).map(({ state }) => state.late)).toEqual([undefined, undefined])
+  })
+
+  test('of a server that stops, no request counts as a failure', async () => {
+    const group = await settled(1)
+    const waiting = group.within(0, group.oracle(0).next())
+    await group.within(50, group.oracle(0).close())
+    expect(await waiting).toEqual(storageUnavailable(/stopping/))
+    expect(group.oracle(0).state.meters.failures).toBe(0)
+  })
 })

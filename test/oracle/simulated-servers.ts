@@ -198,6 +198,7 @@ export interface OracleParts {
   readonly url: string
   readonly id: string
   readonly clock: Clock
+  readonly onWarning: (message: string) => void
 }
 
 export function leaderOracle({ world, process, ...options }: OracleParts): LeaderOracle {
@@ -237,6 +238,7 @@ export class Servers {
   readonly open = new Set<Open>()
   /** Timestamps further ahead of every clock than bursts and takeovers explain. */
   readonly tooFarAhead: string[] = []
+  readonly warnings: string[] = []
   refused = 0
   #earliestOffsetMs = 0
   latestOffsetMs = 0
@@ -272,6 +274,7 @@ export class Servers {
       url: server.url,
       id: `run ${++this.#runs}`,
       clock,
+      onWarning: (message) => this.warnings.push(message),
     }
     server.run = { process, clock, oracle: this.#make(parts) }
   }

@@ -44,6 +44,8 @@ export class SharedServers {
         registeringMs: faults.profile.registeringMs,
         answers: new AnswerBudget(DEFAULT_LIMITS),
         onRole: () => {},
+        onTimestamps: () => {},
+        onAnotherTable: (why) => violations.add('defect', why),
       },
       asksOf: (secret) => ({
         ask: asksBy(secret, (name, target, body, _, signal) => this.#post(owner, name, target, body, signal)),

@@ -3,6 +3,7 @@ import type { Histogram } from '../../meters/histogram.js'
 import type { HttpMeters, RouteMeter } from '../../meters/http-meters.js'
 import type { StoreMeters } from '../../meters/store-meters.js'
 import type { CountedObserver } from '../../observers/observers.js'
+import { ORACLE_ROLES } from '../../oracle/oracle-state.js'
 import type { DiskSpace } from '../../store/store.js'
 import { physicalMs } from '../../timestamp.js'
 import type { Traffic } from '../admission/traffic.js'
@@ -151,9 +152,24 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
 }
 
 function ofOracle({ store }: Database): Family[] {
-  const { meters, aheadMs, clockAheadMs } = store.figures.oracle
+  const { meters, role, aheadMs, clockAheadMs } = store.figures.oracle
   return [
+    gauge(
+      'perkv_oracle_role',
+      '1 at the part that the server has in handing out timestamps. A candidate knows of no live leader; a server that has its store to itself leads.',
+      ORACLE_ROLES.map((name) => [{ role: name }, name === role.role ? 1 : 0]),
+    ),
+    gauge(
+      'perkv_oracle_epoch',
+      'How often the lead has changed hands; 0 at a server that has its store to itself.',
+      role.epoch,
+    ),
     counter('perkv_oracle_timestamps_total', 'Timestamps handed out.', meters.timestamps),
+    counter(
+      'perkv_oracle_failures_total',
+      'Requests for timestamps that ended without one, of this server.',
+      meters.failures,
+    ),
     histogram(
       'perkv_oracle_wait_seconds',
       "Waits for timestamps: for the oracle's write to disk (mark), or for the clock (ahead).",

@@ -2,7 +2,7 @@ import { LockResolver } from '../../coordinator/lock-resolver.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { WaitForEntry } from '../../errors/registry.js'
 import type { Clock } from '../../oracle/clock.js'
-import type { OracleState } from '../../oracle/oracle.js'
+import type { OracleState } from '../../oracle/oracle-state.js'
 import type { TimestampSource } from '../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -25,6 +25,7 @@ import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
 import { SystemRows } from './records/system-rows.js'
+import type { TableWatch } from './records/table-watch.js'
 import { TableRestoring } from './restore/restoration.js'
 import { RestoreGate } from './restore/restore-gate.js'
 import { TableBehindRestoreGate } from './restore/table-behind-restore-gate.js'
@@ -71,6 +72,8 @@ export interface TableStoreOptions {
   /** For rows that are guessed rather than read. */
   readonly cacheBytesMax: number
   readonly waits?: WaitReports | undefined
+  /** Started by the caller. Default: the table is taken to be there. */
+  readonly watch?: Pick<TableWatch, 'fault' | 'close'> | undefined
   readonly knownToAllMs?: number | undefined
   readonly restoreGate?: RestoreGate | undefined
   /** Equal in all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
@@ -112,6 +115,7 @@ export class TableStore implements Store {
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
   readonly #restoreGate: RestoreGate
+  readonly #watch: Pick<TableWatch, 'fault' | 'close'> | undefined
   /**
    * Latches of whole transactions and of system records. Transactions hold them during all other calls, which take latches of
    * their own.
@@ -122,6 +126,7 @@ export class TableStore implements Store {
   constructor(options: TableStoreOptions) {
     const { oracle, clock, answers, cacheBytesMax, waits = ownWaits(), registeringMs = REGISTERING_MS } = options
     this.#waits = waits
+    this.#watch = options.watch
     this.#onClose = options.onClose ?? (() => {})
     const restoreGate = options.restoreGate ?? new RestoreGate(options.table)
     const table = new TableBehindRestoreGate(options.table, restoreGate)
@@ -157,9 +162,12 @@ export class TableStore implements Store {
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
+    const fault = (): string | undefined => this.#watch?.fault ?? oracle.state.late
     this.upkeep = {
-      probe: () => restoreGate.peek() === undefined, // The next call shows whether the engine answers.
-      fault: undefined,
+      probe: () => restoreGate.peek() === undefined && fault() === undefined,
+      get fault() {
+        return fault()
+      },
       isReported: () => false,
       get restoring() {
         const run = restoreGate.peek()
@@ -267,6 +275,7 @@ export class TableStore implements Store {
     this.#polling.close()
     this.#safePoint.close()
     this.#restoreGate.close()
+    this.#watch?.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()

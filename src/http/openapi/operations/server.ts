@@ -12,7 +12,7 @@ export const server: Operations = {
     tag: 'Server',
     summary: 'Whether the server can serve',
     description:
-      '503 `storage_unavailable` on a full disk, where files are damaged, and until a restore is complete; 503 `overloaded` while reads are turned away. A restart helps with none.',
+      '503 `storage_unavailable` on a full disk, where files are damaged, and until a restore is complete; of a shared table also when it is gone, and when no timestamps could be had for ten seconds. 503 `overloaded` while reads are turned away. A restart helps with none.',
     problems: ['overloaded'],
   },
   'GET /v1/status': {

@@ -1,4 +1,5 @@
 import { KvError } from '../../../errors/kv-error.js'
+import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
 import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from '../layout/table.js'
 import { BIGTABLE } from './bigtable.js'
 import {
@@ -11,7 +12,7 @@ import {
   streamOptions,
 } from './google-package.js'
 import { isCertain, unavailable } from './grpc-failures.js'
-import { CALL_MS, Patience, TABLE_WAIT_MS } from './patience.js'
+import { CALL_MS, Patience } from './patience.js'
 import { RowChunks } from './row-chunks.js'
 import { filterOf, mutationOf, predicateOf, type RowFilter } from './row-filters.js'
 import { beyond, keyBytes, PARTS_PER_REQUEST, type RowSet, requestsOf, rowSetMessage, rowSetOf } from './row-set.js'
@@ -42,7 +43,7 @@ class GoogleTable implements Table {
   readonly #waitMs: number
   #isClosed = false
 
-  constructor(client: DataClient, address: TableAddress, { waitMs = TABLE_WAIT_MS }: TableOptions) {
+  constructor(client: DataClient, address: TableAddress, { waitMs = TABLE_WAIT_MS_MAX }: TableOptions) {
     this.#client = client
     this.#on = { tableName: tableName(address), appProfileId: address.appProfile ?? '' }
     this.#waitMs = waitMs
@@ -101,7 +102,12 @@ class GoogleTable implements Table {
     }
   }
 
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+  async change(
+    key: Buffer,
+    expected: Expected,
+    writes: readonly ColumnWrite[] | 'remove',
+    withinMs = this.#waitMs,
+  ): Promise<Changed> {
     const isAbsent = expected.value === undefined
     const mutations = writes === 'remove' ? [{ deleteFromRow: {} }] : writes.map(mutationOf)
     const request = {
@@ -113,7 +119,7 @@ class GoogleTable implements Table {
     const bytes = (writes === 'remove' ? key.length : mutationBytes(key, writes)) + (expected.value?.length ?? 0)
     try {
       const [{ predicateMatched }] = await this.#counted('change', bytes, () =>
-        this.#client.checkAndMutateRow(request, callOptions(Math.min(CALL_MS, this.#waitMs))),
+        this.#client.checkAndMutateRow(request, callOptions(Math.min(CALL_MS, this.#waitMs, withinMs))),
       )
       return predicateMatched === isAbsent ? 'refused' : 'done'
     } catch (error) {

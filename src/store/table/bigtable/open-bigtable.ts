@@ -3,8 +3,9 @@ import { newServerId } from '../../../cluster/server-id.js'
 import { TableRegistry } from '../../../cluster/table-registry.js'
 import { askOverHttp } from '../../../oracle/ask-over-http.js'
 import { Clock } from '../../../oracle/clock.js'
-import { LeaderOracle, type OracleRole } from '../../../oracle/leader-oracle.js'
+import { LeaderOracle } from '../../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../../oracle/oracle-row.js'
+import type { OracleRole } from '../../../oracle/oracle-state.js'
 import { type Answering, type Asks, answering } from '../../../oracle/signed-ask.js'
 import { TIMESTAMPS } from '../../../oracle/timestamp-ask.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
@@ -14,6 +15,7 @@ import { recordAt } from '../layout/record-at.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
 import type { Table } from '../layout/table.js'
 import { registryRowsOf } from '../records/registry-table.js'
+import { TableWatch } from '../records/table-watch.js'
 import { RestoreGate } from '../restore/restore-gate.js'
 import { TableStore } from '../table-store.js'
 import { LeadingGraph } from '../waits/leading-graph.js'
@@ -36,6 +38,10 @@ export interface OpenBigtableOptions {
   readonly url: string
   readonly answers: AnswerBudget
   readonly onRole: (message: string) => void
+  /** Called with what keeps timestamps from being handed out, and when that is over. */
+  readonly onTimestamps: (message: string) => void
+  /** The table is not the one that this server has joined: it must end. */
+  readonly onAnotherTable: (why: string) => void
   readonly onClockStep: (message: string) => void
 }
 
@@ -58,7 +64,8 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   return joinTable(await openTable(address), { ...options, asksOf, clock: new Clock({ onStep: onClockStep }) })
 }
 
-interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole'> {
+interface JoinOptions
+  extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole' | 'onTimestamps' | 'onAnotherTable'> {
   readonly clock: Clock
   readonly registeringMs?: number | undefined
   /** @param secret shared by the servers of the table. */
@@ -68,7 +75,7 @@ interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onR
 /** @param table must exist. @throws as `openBigtable`. @internal */
 export async function joinTable(
   table: Table,
-  { url, answers, onRole, clock, registeringMs, asksOf }: JoinOptions,
+  { url, answers, onRole, onTimestamps, onAnotherTable, clock, registeringMs, asksOf }: JoinOptions,
 ): Promise<{ store: TableStore; member: Member }> {
   const secret = await secretOf(table)
   const restoreGate = new RestoreGate(table)
@@ -81,10 +88,12 @@ export async function joinTable(
   const { ask, close } = asksOf(secret)
   const id = newServerId()
   const oracle = new LeaderOracle({
-    ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole },
+    ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole, onWarning: onTimestamps },
     forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
   })
+  const watch = new TableWatch({ table, secret, onAnother: onAnotherTable })
   oracle.start()
+  watch.start()
   const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
   const send = reportToLeader({
     ...{ id, leading },
@@ -92,7 +101,7 @@ export async function joinTable(
     ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
   })
   const store = new TableStore({
-    ...{ table, oracle, clock, answers, restoreGate, registeringMs },
+    ...{ table, oracle, watch, clock, answers, restoreGate, registeringMs },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     waits: new WaitReports({ send }),

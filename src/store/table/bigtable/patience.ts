@@ -1,7 +1,7 @@
 import { sleep } from '../../../event-loop/sleep.js'
+import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
 import { isCertain, unavailable } from './grpc-failures.js'
 
-export const TABLE_WAIT_MS = 10_000
 export const CALL_MS = 5000
 const FIRST_PAUSE_MS = 10
 const LONGEST_PAUSE_MS = 500
@@ -12,7 +12,7 @@ export class Patience {
   #endsAt: number
   #pauseMs = FIRST_PAUSE_MS
 
-  constructor(waitMs: number = TABLE_WAIT_MS) {
+  constructor(waitMs: number = TABLE_WAIT_MS_MAX) {
     this.#waitMs = waitMs
     this.#endsAt = performance.now() + waitMs
   }

@@ -1,9 +1,7 @@
 import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
+import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
 import type { ColumnWrite, Expected, Table } from './table.js'
-
-/** Tries of a change whose outcome stays unknown. Together they take about ten seconds. */
-const TRIES_MAX = 20
 
 export interface Certainty {
   /** True when the row is as the change leaves it. Called when a later try is refused, because an earlier one may have landed. */
@@ -12,7 +10,7 @@ export interface Certainty {
 }
 
 /**
- * Changes a row, and repeats the change while its outcome is unknown.
+ * Changes a row, and repeats the change while its outcome is unknown, for `TABLE_WAIT_MS_MAX`.
  * @returns false when the row is not as expected.
  * @throws KvError `storage_unavailable`: the change may be done, not done, or done later.
  */
@@ -24,17 +22,18 @@ export async function certainChange(
   { isDone, isUnknown }: Certainty,
 ): Promise<boolean> {
   const backoff = new Backoff(10, 500)
+  const endsAt = performance.now() + TABLE_WAIT_MS_MAX
   for (let tries = 1; ; tries++) {
-    const changed = await table.change(key, expected, writes)
+    const changed = await table.change(key, expected, writes, Math.max(1, endsAt - performance.now()))
     if (changed === 'done') return true
     if (changed === 'refused') return tries > 1 && (await isDone())
     isUnknown?.()
-    if (tries === TRIES_MAX)
+    if (performance.now() >= endsAt)
       throw new KvError(
         'storage_unavailable',
         `${table.engine.title} does not answer: the change may or may not be done`,
         {},
       )
-    await backoff.wait()
+    await backoff.wait(endsAt - performance.now())
   }
 }

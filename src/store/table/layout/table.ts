@@ -66,16 +66,22 @@ export interface TableEngine {
 export interface Table {
   readonly engine: TableEngine
   /**
-   * Repeats transient failures until `TABLE_WAIT_MS` are over. Rows come in key order (descending with `reverse`).
+   * Repeats transient failures until `TABLE_WAIT_MS_MAX` are over. Rows come in key order (descending with `reverse`).
    * @throws KvError `storage_unavailable`
    */
   rows(request: RowsRequest): Promise<readonly TableRow[]>
   /**
    * Writes all of `writes` atomically, or removes the whole row, if it is as expected. Tried once, because only the caller can
    * tell whether an earlier try landed.
+   * @param withinMs the outcome is `unknown` without an answer by then; at most as long as the table gives a call anyway.
    * @throws KvError `storage_unavailable` for a lasting failure, such as a missing permission: the change is not done.
    */
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed>
+  change(
+    key: Buffer,
+    expected: Expected,
+    writes: readonly ColumnWrite[] | 'remove',
+    withinMs?: number,
+  ): Promise<Changed>
   /** Writes without a condition, repeated until done. @throws KvError `storage_unavailable`: it may or may not be done. */
   put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void>
   /** Removes whole rows, repeated until done. @throws KvError `storage_unavailable`: some may be gone. */

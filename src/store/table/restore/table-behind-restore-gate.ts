@@ -32,9 +32,14 @@ export class TableBehindRestoreGate implements Table {
     return rows
   }
 
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  async change(
+    key: Buffer,
+    expected: Expected,
+    writes: readonly ColumnWrite[] | 'remove',
+    withinMs?: number,
+  ): Promise<Changed> {
     if (isRowOfUser(key)) await this.#restoreGate.requireRestored()
-    return this.#table.change(key, expected, writes)
+    return this.#table.change(key, expected, writes, withinMs)
   }
 
   async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {

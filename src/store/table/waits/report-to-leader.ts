@@ -1,4 +1,4 @@
-import type { OracleRole } from '../../../oracle/leader-oracle.js'
+import type { OracleRole } from '../../../oracle/oracle-state.js'
 import type { LeadingGraph } from './leading-graph.js'
 import type { FoundCircle, WaitAnswer, WaitAsk, WaitReport } from './wait-report.js'
 
