@@ -1,6 +1,6 @@
 import { BYTES, COUNTS, Histogram, SECONDS } from './histogram.js'
 
-/** Counts of one store since the start of the process: plain numbers, which docs/monitoring/README.md explains. */
+/** Counts of one store since the start of the process: plain numbers, which docs/metrics.md explains. */
 export class StoreMeters {
   readonly commits = { onePhase: 0, twoPhase: 0, async: 0 }
   /** Keys of transactions that were rolled back by their clients. */

@@ -26,7 +26,7 @@ const PARTS: Readonly<Record<string, (server: TestServer) => string | Promise<st
 const DOCUMENTS: Readonly<Record<string, readonly string[]>> = {
   'errors.md': ['errors'],
   'reference.md': ['reference'],
-  'monitoring/README.md': ['metrics'],
+  'metrics.md': ['metrics'],
   'flags.md': ['flags of serve', 'limits', 'flags of clients', 'flags of commands'],
 }
 

@@ -24,7 +24,7 @@ export interface Asked {
   readonly diskSpace: DiskSpace | undefined
 }
 
-/** All of PerKV's own metrics. docs/monitoring/README.md lists them: `npm run docs`. */
+/** All of PerKV's own metrics. docs/metrics.md lists them: `npm run docs`. */
 export function* families(measured: Measured, asked: Asked): Generator<Family, void> {
   const { database, version, durability } = measured
   yield gauge('perkv_build_info', 'Always 1.', [[{ version, store: database.store.name, durability }, 1]])
