@@ -10,6 +10,8 @@ export interface ServerRecord {
   readonly oldest: Timestamp
   /** How high the server may raise the safe point, or has raised it; 0: it has not. */
   readonly safePoint: Timestamp
+  /** Epoch of the leader of the timestamps that the server cannot reach; 0: none. */
+  readonly unreachedEpoch: number
   /** Grows with each write of one process. */
   readonly beat: number
 }
@@ -23,14 +25,16 @@ const ROW_BYTES_MAX = 8192
 const URL_LENGTH_MAX = 2048
 const ID_LENGTH_MAX = 128
 
-export function encodeServer({ url, oldest, safePoint, beat }: ServerRecord): Uint8Array {
-  return encode({ url, oldest, safe_point: safePoint, beat })
+export function encodeServer({ url, oldest, safePoint, unreachedEpoch, beat }: ServerRecord): Uint8Array {
+  return encode({ url, oldest, safe_point: safePoint, unreached_epoch: unreachedEpoch, beat })
 }
 
 export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
-  const { url, oldest, safe_point: safePoint, beat } = parsed(bytes)
+  const { url, oldest, safe_point: safePoint, unreached_epoch: unreachedEpoch = 0, beat } = parsed(bytes)
   if (typeof url !== 'string' || url.length > URL_LENGTH_MAX || !URL.canParse(url)) return undefined
-  return isCount(oldest) && isCount(safePoint) && isCount(beat) ? { url, oldest, safePoint, beat } : undefined
+  return isCount(oldest) && isCount(safePoint) && isCount(unreachedEpoch) && isCount(beat)
+    ? { url, oldest, safePoint, unreachedEpoch, beat }
+    : undefined
 }
 
 export function encodeJob({ id, beat }: JobRecord): Uint8Array {

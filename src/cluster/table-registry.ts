@@ -16,6 +16,8 @@ const LOOK_MS_MAX = 10_000
 const CALL_MS_MAX = 4000
 /** Attempts of a write that a caller waits for. A beat has one: the next beat follows. */
 const TRIES_MAX = 3
+/** Changes of a row after which another server with the URL of this one is known to be alive. */
+const TWIN_CHANGES = 2
 
 export interface TableRegistryOptions {
   readonly rows: RegistryRows
@@ -25,6 +27,10 @@ export interface TableRegistryOptions {
   readonly url: string
   /** Milliseconds of this process' monotonic clock. */
   readonly elapsedMs: () => number
+  /** Epoch of the leader of the timestamps that this server cannot reach; 0: none. Called before each beat. */
+  readonly unreachedEpoch?: (() => number) | undefined
+  /** Called when another living server, which was there first, has the URL of this one. */
+  readonly onTwin?: ((id: string) => void) | undefined
   /** Default `backgroundTimer`. */
   readonly timer?: Timer | undefined
 }
@@ -38,6 +44,10 @@ export class TableRegistry implements Registry {
   readonly #elapsedMs: () => number
   readonly #timer: Timer
   readonly #name: RegistryName
+  readonly #unreachedEpoch: () => number
+  readonly #onTwin: (id: string) => void
+  /** Rows with the URL of this server that were there before it had joined, and how often they were seen to change. */
+  #twins: ReadonlyMap<RegistryName, { readonly bytes: Uint8Array; readonly changes: number }> | undefined
   readonly #sightings = new Sightings()
   readonly #looks = new FreshRuns(() => this.#lookNow())
   readonly #writes = new FreshRuns(() => this.#write())
@@ -56,8 +66,10 @@ export class TableRegistry implements Registry {
   readonly #jobs = new Set<Job>()
   #jobBeat = 0
 
-  constructor({ rows, id, url, elapsedMs, timer = backgroundTimer }: TableRegistryOptions) {
+  constructor({ rows, id, url, elapsedMs, timer = backgroundTimer, ...options }: TableRegistryOptions) {
     this.id = id
+    this.#unreachedEpoch = options.unreachedEpoch ?? (() => 0)
+    this.#onTwin = options.onTwin ?? (() => {})
     this.#url = url
     this.#elapsedMs = elapsedMs
     this.#timer = timer
@@ -124,6 +136,7 @@ export class TableRegistry implements Registry {
       url: this.#url,
       oldest: this.#oldest(),
       safePoint: this.#safePoint,
+      unreachedEpoch: this.#unreachedEpoch(),
       beat: ++this.#beat,
     })
     for (let tries = 0; tries < 2; tries++) {
@@ -159,7 +172,27 @@ export class TableRegistry implements Registry {
 
   async #lookNow(): Promise<void> {
     const beganMs = this.#elapsedMs()
-    this.#sightings.note(await this.#rows.list(), beganMs, this.#elapsedMs())
+    const rows = await this.#rows.list()
+    this.#sightings.note(rows, beganMs, this.#elapsedMs())
+    this.#noteTwins(rows)
+  }
+
+  /**
+   * A row that an earlier run of this server has left does not change, or once, by a beat that lands late. So a row that was there
+   * when this server joined, and changes twice, is of another process that is alive.
+   */
+  #noteTwins(rows: ReadonlyMap<RegistryName, Uint8Array>): void {
+    const isFirst = this.#twins === undefined
+    const twins = new Map<RegistryName, { readonly bytes: Uint8Array; readonly changes: number }>()
+    for (const [name, bytes] of rows) {
+      const before = this.#twins?.get(name)
+      if (!isServer(name) || name === this.#name || (before === undefined && !isFirst)) continue
+      if (decodeServer(bytes)?.url !== this.#url) continue
+      const changes = (before?.changes ?? 0) + (before === undefined || isSame(before.bytes, bytes) ? 0 : 1)
+      if (changes === TWIN_CHANGES && before?.changes !== changes) this.#onTwin(idOf(name))
+      twins.set(name, { bytes, changes })
+    }
+    this.#twins = twins
   }
 
   /** One of the servers is the first; the attempts of others are refused. */
@@ -202,6 +235,16 @@ export class TableRegistry implements Registry {
     let highest = 0
     for (const { safePoint } of await this.#others()) highest = Math.max(highest, safePoint)
     return highest
+  }
+
+  /** The other servers that are considered alive, as the last look has shown them. */
+  others(): readonly ServerRecord[] {
+    const records: ServerRecord[] = []
+    for (const [name, { bytes, isDead }] of this.#sightings) {
+      const record = isServer(name) && name !== this.#name && !isDead ? decodeServer(bytes) : undefined
+      if (record !== undefined) records.push(record)
+    }
+    return records
   }
 
   async #others(): Promise<readonly ServerRecord[]> {

@@ -1,6 +1,6 @@
 import { Agent as HttpAgent, type IncomingMessage, request as requestByHttp } from 'node:http'
 import { Agent as HttpsAgent, request as requestByHttps } from 'node:https'
-import { type Asks, asksBy } from './signed-ask.js'
+import { type Asks, asksBy, CannotAnswer } from './signed-ask.js'
 
 export interface AskOverHttpOptions {
   readonly secret: Uint8Array
@@ -52,7 +52,8 @@ export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): A
 async function responseBytes(response: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
   if (response.statusCode !== 200) {
     response.destroy()
-    throw new Error(`it answers with status ${response.statusCode}`)
+    const why = `it answers with status ${response.statusCode}`
+    throw response.statusCode === 503 ? new CannotAnswer(why) : new Error(why)
   }
   const chunks: Buffer[] = []
   let length = 0

@@ -4,6 +4,7 @@ import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
+import { isHeldBack, isUnreachable, type OtherServer } from './lead.js'
 import {
   decodeOracleRecord,
   encodeOracleRecord,
@@ -13,6 +14,7 @@ import {
   type SwapOutcome,
 } from './oracle-row.js'
 import type { OracleRole, OracleState } from './oracle-state.js'
+import { AskFailed } from './signed-ask.js'
 import {
   ASK_COUNT_MAX,
   isTimestampAnswer,
@@ -46,6 +48,11 @@ const SAVE_AHEAD_MIN_MS = 250
 const BEHIND_MARK_MS_MAX = 10_000
 const RESIGNATIONS = 3
 /**
+ * After this long without an answer of a leader that is alive, a follower says that it cannot reach it. Above `TAKEOVER_MS`: by
+ * then the row shows whether it is alive.
+ */
+const UNREACHED_MS = 3000
+/**
  * Timestamps are late when some have been wanted for this long and none was had. Probes and the log say so. Far above
  * `TAKEOVER_MS`, so that no takeover makes all servers unready at once.
  */
@@ -56,6 +63,8 @@ export interface LeaderOracleOptions {
   readonly forward: OracleForward
   readonly url: string
   readonly clock: Clock
+  /** The other living servers, as far as this one knows. Default: none. */
+  readonly others?: (() => readonly OtherServer[]) | undefined
   /** Unique to this process: no other process, and no earlier run, has it. Default: random. */
   readonly id?: string | undefined
   readonly timer?: Timer | undefined
@@ -98,6 +107,11 @@ export class LeaderOracle implements TimestampSource {
   /** undefined while another process leads. */
   #epoch: number | undefined
   #ledEpoch = 0
+  /** Epoch that this process has given up because nobody reached it, and when that was. */
+  #resigned = { epoch: 0, atMs: Number.NEGATIVE_INFINITY }
+  #resigning: Promise<void> | undefined
+  /** Set while the leader of this epoch does not answer: since the first ask in vain. */
+  #unreached: { readonly epoch: number; readonly sinceMs: number } | undefined
   /** How far the leader's clock was ahead of this one in its last answer, in milliseconds. */
   #leaderAheadMs = 0
   #obstacle = 'no server leads'
@@ -118,6 +132,7 @@ export class LeaderOracle implements TimestampSource {
   readonly #forward: OracleForward
   readonly #url: string
   readonly #id: string
+  readonly #others: () => readonly OtherServer[]
   readonly #clock: Clock
   readonly #timer: Timer
   readonly #random: () => number
@@ -129,6 +144,7 @@ export class LeaderOracle implements TimestampSource {
     this.#forward = options.forward
     this.#url = options.url
     this.#id = options.id ?? randomUUID()
+    this.#others = options.others ?? (() => [])
     this.#clock = options.clock
     this.#timer = options.timer ?? backgroundTimer
     this.#random = options.random ?? Math.random
@@ -151,6 +167,14 @@ export class LeaderOracle implements TimestampSource {
     const leader = this.#leader
     if (leader === undefined || this.#silentMs >= TAKEOVER_MS) return { role: 'candidate', leader: undefined, epoch }
     return { role: 'follower', leader, epoch }
+  }
+
+  /** Epoch of the leader that this server cannot reach although it is alive; 0: none. For this server's row in the registry. */
+  get unreachedEpoch(): number {
+    if (this.#unreached === undefined || this.#leader === undefined || this.#silentMs >= TAKEOVER_MS) return 0
+    const { epoch, sinceMs } = this.#unreached
+    const isOver = epoch !== this.#known?.record.epoch || this.#clock.elapsedMs() - sinceMs < UNREACHED_MS
+    return isOver ? 0 : epoch
   }
 
   get state(): OracleState {
@@ -399,10 +423,13 @@ export class LeaderOracle implements TimestampSource {
     const batch = this.#waiting.take()
     if (batch.length === 0) return
     const known = this.#known
+    const askedMs = this.#clock.elapsedMs()
     try {
       await this.#forwardTo(leader, batch)
+      this.#unreached = undefined
     } catch (error) {
       this.#obstacle = messageOf(error)
+      this.#noteUnreached(known?.record.epoch ?? 0, askedMs, error)
       await this.#look()
       if (this.#known === known) await this.#pause()
     } finally {
@@ -410,13 +437,20 @@ export class LeaderOracle implements TimestampSource {
     }
   }
 
+  /** A leader that the row shows to be silent is away rather than unreachable. */
+  #noteUnreached(epoch: number, askedMs: number, error: unknown): void {
+    const isReached = error instanceof AskFailed && error.isReached
+    if (isReached || this.#silentMs >= TAKEOVER_MS) this.#unreached = undefined
+    else if (this.#unreached?.epoch !== epoch) this.#unreached = { epoch, sinceMs: askedMs }
+  }
+
   async #forwardTo(leader: string, batch: readonly WaitingRequest[]): Promise<void> {
     const newest = this.#last
     const ask = askOf(batch)
     const answer = await this.#ask(leader, ask)
-    if (answer === 'not_leader') throw new Error(`${leader} no longer leads`)
+    if (answer === 'not_leader') throw new AskFailed(`${leader} no longer leads`, true, undefined)
     if (!isTimestampAnswer(answer) || answer.last - ask.count < newest)
-      throw new Error(`${leader} has answered timestamps that were handed out before`)
+      throw new AskFailed(`${leader} has answered timestamps that were handed out before`, true, undefined)
     this.#last = Math.max(this.#last, answer.last)
     this.#leaderAheadMs = answer.nowMs - this.#clock.now()
     split(batch, answer)
@@ -465,7 +499,7 @@ export class LeaderOracle implements TimestampSource {
     this.#known = { record, bytes }
     this.#knownSinceMs = this.#clock.elapsedMs()
     this.#refusal = undefined
-    const isOwn = record.id === this.#id && !this.#isClosed
+    const isOwn = record.id === this.#id && !this.#isClosed && record.epoch !== this.#resigned.epoch
     if (!isOwn) this.#stepDown(record)
     else if (this.#epoch !== record.epoch) this.#lead(record)
     if (known?.record.epoch !== record.epoch || known.record.url !== record.url)
@@ -513,10 +547,16 @@ export class LeaderOracle implements TimestampSource {
   }
 
   #isTakeoverDue(known: Seen | undefined, isFirst: boolean): boolean {
+    if (this.#isHeldBack) return false
     if (known === undefined || known.record.url === '') return true
     // An earlier run of this server has ended without a clean stop.
     if (isFirst && known.record.url === this.#url) return true
     return this.#silentMs >= TAKEOVER_MS
+  }
+
+  get #isHeldBack(): boolean {
+    const agoMs = this.#clock.elapsedMs() - this.#resigned.atMs
+    return isHeldBack({ agoMs, silentMs: this.#silentMs, others: this.#others() })
   }
 
   #refuse(behindMs: number): void {
@@ -526,7 +566,8 @@ export class LeaderOracle implements TimestampSource {
   }
 
   #tick(): void {
-    const work = this.#epoch === undefined ? this.#look() : this.#raiseMark(this.#last)
+    if (this.#epoch !== undefined && isUnreachable(this.#epoch, this.#others())) this.#giveUp(this.#epoch)
+    const work = this.#epoch === undefined ? (this.#resigning ?? this.#look()) : this.#raiseMark(this.#last)
     void work
       .catch((error: unknown) => {
         this.#obstacle = messageOf(error)
@@ -573,7 +614,23 @@ export class LeaderOracle implements TimestampSource {
     })
   }
 
-  // ---- A clean stop
+  // ---- The end of a lead
+
+  /** Others take over at once. */
+  #giveUp(epoch: number): void {
+    this.#onWarning(
+      `the other servers cannot reach this one at ${this.#url}: it hands out no more timestamps in epoch ${epoch}; set --advertise to where they reach it`,
+    )
+    this.#epoch = undefined
+    this.#resigned = { epoch, atMs: this.#clock.elapsedMs() }
+    this.#waiting.dismissForwarded()
+    this.#resigning = Promise.resolve(this.#saving)
+      .catch(() => {})
+      .then(() => this.#resign())
+      .finally(() => {
+        this.#resigning = undefined
+      })
+  }
 
   /**
    * Refuses all waiting requests. A leader saves the mark where its timestamps end, which is safe because it hands out
@@ -589,6 +646,7 @@ export class LeaderOracle implements TimestampSource {
     this.#epoch = undefined
     await this.#saving?.catch(() => {})
     await this.#looking?.catch(() => {}) // A takeover may be under way.
+    await this.#resigning?.catch(() => {})
     // If it fails, the mark saved before still holds.
     if (wasLeader || this.#known?.record.id === this.#id) await this.#resign().catch(() => {})
   }

@@ -95,6 +95,25 @@ export interface Asks {
   close(): void
 }
 
+/** Thrown by `post` when the server is there, but cannot answer now. */
+export class CannotAnswer extends Error {
+  override readonly name = 'CannotAnswer'
+}
+
+/** An ask without an answer. */
+export class AskFailed extends Error {
+  override readonly name = 'AskFailed'
+
+  /** @param isReached the server is there, but cannot answer now. */
+  constructor(
+    message: string,
+    readonly isReached: boolean,
+    cause: unknown,
+  ) {
+    super(message, { cause })
+  }
+}
+
 /** @param post carries an ask of the kind `name` to the server at `url`, and returns the answer. */
 export function asksBy(
   secret: Uint8Array,
@@ -114,9 +133,8 @@ export function asksBy(
       if (answer === undefined) throw new Error('its answer is not signed by a server of this table')
       return answer
     } catch (error) {
-      throw new Error(`no ${kind.name} from ${url}: ${error instanceof Error ? error.message : error}`, {
-        cause: error,
-      })
+      const why = error instanceof Error ? error.message : String(error)
+      throw new AskFailed(`no ${kind.name} from ${url}: ${why}`, error instanceof CannotAnswer, error)
     }
   }
 }

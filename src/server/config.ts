@@ -12,6 +12,7 @@ import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
 import { isTableAddress, parseTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
 import { durationMs, type Flags, type Given, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
+import { isEveryAddress } from './reachable-name.js'
 import type { TlsPaths } from './secret-files.js'
 import { tracesUrl } from './traces-url.js'
 
@@ -126,6 +127,9 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
   const insecure = isSet('insecure')
   if (tokenFile === undefined && !insecure && !isLoopback(host))
     throw new UsageError(`--host ${host} lets others in: give --token-file, or --insecure if they may do anything`)
+  const store = storeOf(required('store'))
+  const advertise = urlOf(optional('advertise'))
+  if (store !== 'leveldb') requireOneMachine(host, advertise)
   return {
     host,
     tokenFile,
@@ -138,8 +142,8 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
     durability: oneOf(required('durability'), ['sync', 'async']),
-    store: storeOf(required('store')),
-    advertise: urlOf(optional('advertise')),
+    store,
+    advertise,
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
     limits: readLimits(flags),
     cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
@@ -152,6 +156,15 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
       intervalMs: durationMs(required('gc-interval'), 1, TIMER_MS_MAX),
     },
   }
+}
+
+/** Refuses a URL at which every machine would reach itself. */
+function requireOneMachine(host: string, advertise: string | undefined): void {
+  const [from, name] = advertise === undefined ? ['--host', host] : ['--advertise', new URL(advertise).hostname]
+  if (!isEveryAddress(name)) return
+  throw new UsageError(
+    `${from} ${name} does not say where other servers of the table reach this one: give --advertise with the address of this machine`,
+  )
 }
 
 /** An IPv6 address may be in brackets, as in URLs, and in any of its spellings. */

@@ -99,7 +99,7 @@ async function openOnBigtable(config: Config, address: TableAddress, url: string
     answers: new AnswerBudget(limits),
     onRole: (message) => log.info(message),
     onTimestamps: (message) => log.warn(message),
-    onAnotherTable: (why) => fail(new BigtableSetupError(`${place}: ${why}; this server ends, start it again`)),
+    onEnd: (why) => fail(new BigtableSetupError(`${place}: ${why}; this server ends`)),
     onClockStep: (message) => log.warn(message),
   })
   const logStart = (): void =>

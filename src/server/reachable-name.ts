@@ -4,12 +4,17 @@ import { hostname } from 'node:os'
 
 const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::'])
 
+/** @param host an address may be in brackets. */
+export function isEveryAddress(host: string): boolean {
+  return EVERY_ADDRESS.has(host.replace(/^\[|\]$/g, ''))
+}
+
 /**
  * A name that clients can connect to, instead of a wildcard address. With TLS it is one of the certificate's names.
  * @param address that the server listens on. @param certificate PEM.
  */
 export function reachableName(address: string, certificate: Buffer | undefined): string {
-  const names = EVERY_ADDRESS.has(address) ? ['localhost', '127.0.0.1', '::1', hostname()] : [address]
+  const names = isEveryAddress(address) ? ['localhost', '127.0.0.1', '::1', hostname()] : [address]
   const [first = address] = names
   if (certificate === undefined) return first
   const x509 = new X509Certificate(certificate)

@@ -48,6 +48,6 @@ test('a server whose table is deleted is not ready, and ends with one line once 
   const { code, stderr } = await ended
   expect(code).toBe(1)
   expect(stderr.trimEnd().split('\n')).toEqual([
-    `perkv: ${store}: the table was made anew, or emptied: the rows of its servers are gone; this server ends, start it again`,
+    `perkv: ${store}: the table was made anew, or emptied: the rows of its servers are gone; this server ends`,
   ])
 })

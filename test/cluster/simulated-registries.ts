@@ -1,6 +1,6 @@
 import { keyText } from '../../src/bytes/key-text.js'
 import type { RegistryName, RegistryRows, Swapped } from '../../src/cluster/registry-rows.js'
-import { TableRegistry } from '../../src/cluster/table-registry.js'
+import { TableRegistry, type TableRegistryOptions } from '../../src/cluster/table-registry.js'
 import { KvError } from '../../src/errors/kv-error.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { type Faults, NO_FAULTS, SimulatedProcess, World } from '../oracle/simulated-servers.js'
@@ -70,7 +70,7 @@ export class SimulatedServer {
   readonly holds = new Set<{ readonly ts: Timestamp }>()
 
   /** Each has a monotonic clock of its own, and it may run a little fast or slow. */
-  constructor(world: World, rows: SimulatedRows, id: string) {
+  constructor(world: World, rows: SimulatedRows, id: string, options: Partial<TableRegistryOptions> = {}) {
     const process = new SimulatedProcess(world)
     const [beganMs, pace] = [world.between(0, 1e9), world.between(0.99, 1.01)]
     this.process = process
@@ -80,6 +80,7 @@ export class SimulatedServer {
       url: `http://${id}:7400`,
       elapsedMs: () => beganMs + pace * world.nowMs,
       timer: (ms, call) => process.after(ms / pace, call),
+      ...options,
     })
   }
 

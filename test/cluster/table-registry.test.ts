@@ -1,9 +1,9 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { decodeServer, encodeServer } from '../../src/cluster/server-record.js'
 import { isKvError } from '../../src/errors/kv-error.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
-import { type SimulatedServer, type Simulation, simulate } from './simulated-registries.js'
+import { SimulatedServer, type Simulation, simulate } from './simulated-registries.js'
 
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 30)
 const SECOND = 1000
@@ -23,11 +23,73 @@ test('servers know each other, and one that has joined just now is found at once
   for (const server of [a, b, c]) expect(idsSeenBy(server)).toEqual(ALL)
   expect(a.registry.servers()[1]).toMatchObject({ url: 'http://server-1:7400' })
   expect(a.registry.servers().every(({ silentMs }) => silentMs < 6 * SECOND)).toBe(true)
-  const { SimulatedServer } = await import('./simulated-registries.js')
   const late = new SimulatedServer(world, rows, 'server-late')
   await over(late.registry.join(late.oldest))
   expect(await over(a.registry.find('server-late'))).toMatchObject({ url: 'http://server-late:7400' })
   expect(await over(a.registry.find('server-none'))).toBeUndefined()
+})
+
+describe('another server with the same URL', () => {
+  const url = 'http://server-0:7400'
+
+  /** @returns the ids of which the server is told. */
+  async function joined(simulation: Simulation, id: string): Promise<{ server: SimulatedServer; twins: string[] }> {
+    const twins: string[] = []
+    const { world, rows, over } = simulation
+    const server = new SimulatedServer(world, rows, id, { url, onTwin: (twin) => twins.push(twin) })
+    await over(server.registry.join(server.oldest))
+    return { server, twins }
+  }
+
+  test('that is alive is told to the one that came later, once', async () => {
+    const simulation = await three()
+    const early = await joined(simulation, 'early') // Its URL is that of server-0.
+    await simulation.pass(9 * SECOND)
+    expect(early.twins).toEqual(['server-0'])
+    await simulation.pass(60 * SECOND)
+    expect(early.twins).toEqual(['server-0'])
+  })
+
+  test('that was killed, or stops, or comes later, is not', async () => {
+    const simulation = await three()
+    const { a, over, pass, rows } = simulation
+    a.process.isAlive = false
+    const again = await joined(simulation, 'again')
+    await pass(3 * SECOND)
+    // The last beat of the earlier one lands late.
+    const record = decodeServer(rows.rows.get('server/server-0') as Uint8Array)
+    if (record === undefined) throw new Error('no record')
+    rows.rows.set('server/server-0', encodeServer({ ...record, beat: record.beat + 1 }))
+    await pass(40 * SECOND)
+    expect(again.twins).toEqual([])
+    const later = await joined(simulation, 'later')
+    await pass(3 * SECOND)
+    expect(later.twins.length + again.twins.length).toBeLessThanOrEqual(1)
+    await over(later.server.registry.leave())
+    await pass(40 * SECOND)
+    expect(again.twins).toEqual([])
+  })
+})
+
+test('what a server cannot reach stands in its row', async () => {
+  const simulation = await three()
+  const { world, rows, over, pass, a } = simulation
+  let unreached = 0
+  const lost = new SimulatedServer(world, rows, 'lost', { unreachedEpoch: () => unreached })
+  await over(lost.registry.join(lost.oldest))
+  await pass(5 * SECOND)
+  expect(a.registry.others().map(({ unreachedEpoch }) => unreachedEpoch)).toEqual([0, 0, 0])
+  unreached = 7
+  await pass(6 * SECOND)
+  expect(
+    a.registry
+      .others()
+      .map(({ unreachedEpoch }) => unreachedEpoch)
+      .sort(),
+  ).toEqual([0, 0, 7])
+  lost.process.isAlive = false
+  await pass(30 * SECOND)
+  expect(a.registry.others()).toHaveLength(2)
 })
 
 test('the oldest snapshot is that of the others, as it is now', async () => {
@@ -89,7 +151,7 @@ test('a row that nobody can read stops collections, until it is forgotten', asyn
 })
 
 test('records keep what they have, and fields of later versions do not hurt', () => {
-  const record = { url: 'http://a:1', oldest: 5, safePoint: 3, beat: 9 }
+  const record = { url: 'http://a:1', oldest: 5, safePoint: 3, unreachedEpoch: 4, beat: 9 }
   expect(decodeServer(encodeServer(record))).toEqual(record)
   const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)
   expect(decodeServer(bytes('{"url":"http://a","oldest":1,"safe_point":0,"beat":1,"more":[]}'))).toMatchObject({

@@ -70,6 +70,7 @@ function rangeOracle({ row, clock }: OracleParts): SimulatedOracle {
     },
     answer: async () => 'not_leader',
     close: async () => {},
+    unreachedEpoch: 0,
     role: { role: 'candidate', leader: undefined, epoch: 1 },
   }
 }

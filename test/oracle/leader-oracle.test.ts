@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { KvError } from '../../src/errors/kv-error.js'
 import type { LeaderOracle } from '../../src/oracle/leader-oracle.js'
 import { decodeOracleRecord, encodeOracleRecord, type OracleRow } from '../../src/oracle/oracle-row.js'
+import { AskFailed } from '../../src/oracle/signed-ask.js'
 import { ASK_COUNT_MAX, type OracleForward } from '../../src/oracle/timestamp-ask.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../../src/timestamp.js'
 import { leaderOracle, type OracleParts, Servers, START_MS } from './simulated-servers.js'
@@ -9,6 +10,7 @@ import { leaderOracle, type OracleParts, Servers, START_MS } from './simulated-s
 interface Wraps {
   readonly row?: (row: OracleRow, parts: OracleParts) => OracleRow
   readonly forward?: (forward: OracleForward, parts: OracleParts) => OracleForward
+  readonly others?: (others: OracleParts['others'], oracle: () => LeaderOracle) => OracleParts['others']
 }
 
 /** Servers on one table, whose clocks are right. The first that is asked leads. */
@@ -16,13 +18,14 @@ class Group {
   readonly servers: Servers
   readonly oracles: LeaderOracle[] = []
 
-  constructor(count: number, wraps: Wraps = {}, bytes?: Uint8Array) {
+  constructor(count: number, wraps: Wraps = {}, bytes?: Uint8Array, seed = 1) {
     this.servers = new Servers(
-      1,
+      seed,
       (parts) => {
         const row = wraps.row?.(parts.row, parts) ?? parts.row
         const forward = wraps.forward?.(parts.forward, parts) ?? parts.forward
-        const oracle = leaderOracle({ ...parts, row, forward })
+        const others = wraps.others?.(parts.others, () => oracle) ?? parts.others
+        const oracle: LeaderOracle = leaderOracle({ ...parts, row, forward, others })
         this.oracles.push(oracle)
         return oracle
       },
@@ -345,6 +348,98 @@ describe('a takeover', () => {
   })
 })
 
+describe('a leader that nobody reaches', () => {
+  /** @returns the servers of the epochs, and how many of those that can be reached get timestamps in the end. */
+  async function ledWhileUnreachable(seed: number, wraps?: Wraps): Promise<{ leaders: string[]; answered: number }> {
+    const group = new Group(0, wraps, undefined, seed)
+    const { servers } = group
+    for (let i = 0; i < 3; i++) group.add()
+    const [wrong] = servers.all as [(typeof servers.all)[0]]
+    wrong.isUnreachable = true
+    const leaders: string[] = []
+    const noting = (): void => {
+      const { epoch, url } = group.record
+      if (url !== '') leaders[epoch] = url
+      servers.world.after(50, noting)
+    }
+    servers.world.after(1000, noting)
+    const asking = (): void => {
+      for (const oracle of group.oracles) oracle.next().catch(() => {})
+      servers.world.after(500, asking)
+    }
+    asking()
+    await group.run(50_000)
+    const answers = await group.within(500, Promise.allSettled(group.oracles.map((oracle) => oracle.next())))
+    const answered = Array.isArray(answers) ? answers.filter(({ status }) => status === 'fulfilled').length : 0
+    return { leaders: Object.values(leaders), answered }
+  }
+
+  /** The one that nobody reaches is the fastest. */
+  const SLOW_OTHERS: Wraps = {
+    row: (row, { id, world }) => ({
+      read: row.read,
+      swap: (expected, next) =>
+        id === 'run 1'
+          ? row.swap(expected, next)
+          : new Promise((resolve) => world.after(600, () => row.swap(expected, next).then(resolve))),
+    }),
+  }
+
+  const leadsOf = (leaders: readonly string[]): number => leaders.filter((url) => url === 'http://server-0').length
+
+  test.each([
+    ['any', {}],
+    ['the fastest', SLOW_OTHERS],
+  ])('%s: it resigns, is followed by one that is reached, and does not lead again at once', async (_, wraps) => {
+    let seen = 0
+    for (let seed = 1; seed <= 8; seed++) {
+      const { leaders, answered } = await ledWhileUnreachable(seed, wraps)
+      expect({ seed, answered, isLong: leaders.length > 3 }).toEqual({ seed, answered: 3, isLong: false })
+      expect(leadsOf(leaders)).toBeLessThanOrEqual(1)
+      expect(leaders.at(-1)).not.toBe('http://server-0')
+      seen += leadsOf(leaders)
+    }
+    expect(seen).toBeGreaterThan(0)
+  })
+
+  test('would lead for ever if it did not listen to the others', async () => {
+    const { leaders, answered } = await ledWhileUnreachable(1, { ...SLOW_OTHERS, others: () => () => [] })
+    expect({ leaders, answered }).toEqual({ leaders: ['http://server-0'], answered: 0 })
+  })
+
+  test('would lead again and again if it did not hold back', async () => {
+    const others: Wraps['others'] = (others, oracle) => () => (oracle().role.role === 'leader' ? others() : [])
+    const { leaders } = await ledWhileUnreachable(1, { ...SLOW_OTHERS, others })
+    expect(leadsOf(leaders)).toBeGreaterThan(2)
+  })
+
+  test('leads on where it is alone, and where only a minority cannot reach it', async () => {
+    const alone = await settled(1)
+    await alone.run(30_000)
+    expect(alone.record.epoch).toBe(1)
+    const group = await settled(4, {
+      forward:
+        (forward, { id }) =>
+        (url, ask, signal) =>
+          id === 'run 2' ? Promise.reject(new Error('no route')) : forward(url, ask, signal),
+    })
+    for (let i = 0; i < 20; i++) {
+      await group.within(1000, Promise.allSettled(group.oracles.map((oracle) => oracle.next())))
+      expect(group.record.epoch).toBe(1)
+    }
+    expect(group.oracles.map(({ unreachedEpoch }) => unreachedEpoch)).toEqual([0, 1, 0, 0])
+  })
+
+  test('is not one that says it cannot answer', async () => {
+    const group = await settled(2, {
+      forward: () => () => Promise.reject(new AskFailed('503', true, undefined)),
+    })
+    await group.within(11_000, group.oracle(1).next())
+    expect(group.oracle(1).unreachedEpoch).toBe(0)
+    expect(group.record.epoch).toBe(1)
+  })
+})
+
 describe('the table', () => {
   test('is away: requests fail within ten seconds, hand out nothing, and go on afterwards', async () => {
     const group = await settled(2)
@@ -437,6 +532,7 @@ function leaderOracleWithInstantRow(group: Group): LeaderOracle {
     url: 'x',
     id: 'x',
     clock,
+    others: () => [],
     onWarning() {},
   })
 }

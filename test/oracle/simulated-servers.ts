@@ -1,5 +1,6 @@
 import { MinHeap, type Ranked } from '../../src/bytes/min-heap.js'
 import { Clock } from '../../src/oracle/clock.js'
+import type { OtherServer } from '../../src/oracle/lead.js'
 import { LeaderOracle } from '../../src/oracle/leader-oracle.js'
 import type { OracleRow, SwapOutcome } from '../../src/oracle/oracle-row.js'
 import type { OracleForward, TimestampAnswer } from '../../src/oracle/timestamp-ask.js'
@@ -188,7 +189,10 @@ export class SimulatedTable {
 }
 
 /** What the simulation needs of an oracle, so that wrong ones can stand in. */
-export type SimulatedOracle = Pick<LeaderOracle, 'next' | 'observe' | 'last' | 'answer' | 'close' | 'role'>
+export type SimulatedOracle = Pick<
+  LeaderOracle,
+  'next' | 'observe' | 'last' | 'answer' | 'close' | 'role' | 'unreachedEpoch'
+>
 
 export interface OracleParts {
   readonly world: World
@@ -198,6 +202,7 @@ export interface OracleParts {
   readonly url: string
   readonly id: string
   readonly clock: Clock
+  readonly others: () => readonly OtherServer[]
   readonly onWarning: (message: string) => void
 }
 
@@ -221,6 +226,8 @@ export interface Server {
   readonly url: string
   /** By which its wall clock is wrong. */
   offsetMs: number
+  /** Nobody reaches it, but it reaches the others and the table: its URL is wrong. */
+  isUnreachable: boolean
   run: Running
 }
 
@@ -253,7 +260,7 @@ export class Servers {
   }
 
   add(url: string, offsetMs = 0): Server {
-    const server = { url, offsetMs } as Server
+    const server = { url, offsetMs, isUnreachable: false } as Server
     this.stepClock(server, offsetMs)
     this.all.push(server)
     this.start(server)
@@ -274,9 +281,16 @@ export class Servers {
       url: server.url,
       id: `run ${++this.#runs}`,
       clock,
+      others: () => this.#othersOf(process),
       onWarning: (message) => this.warnings.push(message),
     }
     server.run = { process, clock, oracle: this.#make(parts) }
+  }
+
+  /** What the registry shows: the others that are alive, and what they have said. */
+  #othersOf(process: SimulatedProcess): OtherServer[] {
+    const living = this.all.filter(({ run }) => run !== undefined && run.process !== process && run.process.isAlive)
+    return living.map(({ run }) => ({ unreachedEpoch: run.oracle.unreachedEpoch }))
   }
 
   #forward(
@@ -292,13 +306,15 @@ export class Servers {
         world.after(table.networkMs(), () => from.reach(() => reject(new Error('no connection'))))
       const arrive = (): void => {
         const server = this.all.find((server) => server.url === url)
-        if (!server?.run.process.isAlive) fail()
-        server?.run.process.reach(() => {
-          call(server.run.oracle).then((answer) => {
-            if (!world.happens(table.faults.loses))
-              world.after(table.networkMs(), () => from.reach(() => resolve(answer)))
-          }, fail)
-        })
+        const isThere = server?.run.process.isAlive && !server.isUnreachable
+        if (!isThere) fail()
+        else
+          server.run.process.reach(() => {
+            call(server.run.oracle).then((answer) => {
+              if (!world.happens(table.faults.loses))
+                world.after(table.networkMs(), () => from.reach(() => resolve(answer)))
+            }, fail)
+          })
       }
       if (world.happens(table.faults.loses)) return
       world.after(table.networkMs(), arrive)
@@ -392,7 +408,19 @@ export async function runSchedule(servers: Servers, ms: number, clockStepMs = 30
     const restart = (): void => {
       if (!run.process.isAlive && victim.run === run) servers.start(victim)
     }
-    const kind = world.oneOf(['pause', 'pause', 'pause', 'kill', 'close', 'clock', 'faults', 'away', 'none'])
+    const kinds = [
+      'pause',
+      'pause',
+      'pause',
+      'kill',
+      'close',
+      'clock',
+      'faults',
+      'away',
+      'unreachable',
+      'none',
+    ] as const
+    const kind = world.oneOf(kinds)
     if (kind === 'pause') run.process.pause(world.between(50, 5000))
     else if (kind === 'kill' && run.process.isAlive) {
       servers.kill(victim)
@@ -411,6 +439,11 @@ export async function runSchedule(servers: Servers, ms: number, clockStepMs = 30
       world.after(world.between(100, 3000), () => {
         table.faults = { ...table.faults, isTableAway: false }
       })
+    } else if (kind === 'unreachable') {
+      victim.isUnreachable = true
+      world.after(world.between(100, 6000), () => {
+        victim.isUnreachable = false
+      })
     } else if (kind === 'faults')
       table.faults = {
         isTableAway: false,
@@ -426,6 +459,7 @@ export async function runSchedule(servers: Servers, ms: number, clockStepMs = 30
   await world.runUntil(ms)
   isOver = true
   table.faults = { ...NO_FAULTS }
+  for (const server of all) server.isUnreachable = false
   // Whoever is behind could not take over from whoever was ahead.
   for (const server of all) servers.stepClock(server, servers.latestOffsetMs)
   await world.runUntil(world.nowMs + 5500) // Pauses end, killed servers have started.

@@ -45,7 +45,7 @@ export class SharedServers {
         answers: new AnswerBudget(DEFAULT_LIMITS),
         onRole: () => {},
         onTimestamps: () => {},
-        onAnotherTable: (why) => violations.add('defect', why),
+        onEnd: (why) => violations.add('defect', why),
       },
       asksOf: (secret) => ({
         ask: asksBy(secret, (name, target, body, _, signal) => this.#post(owner, name, target, body, signal)),

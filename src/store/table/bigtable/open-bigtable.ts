@@ -40,8 +40,8 @@ export interface OpenBigtableOptions {
   readonly onRole: (message: string) => void
   /** Called with what keeps timestamps from being handed out, and when that is over. */
   readonly onTimestamps: (message: string) => void
-  /** The table is not the one that this server has joined: it must end. */
-  readonly onAnotherTable: (why: string) => void
+  /** Called when this server must end: its table is another one, or its URL is another server's. */
+  readonly onEnd: (why: string) => void
   readonly onClockStep: (message: string) => void
 }
 
@@ -64,8 +64,7 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   return joinTable(await openTable(address), { ...options, asksOf, clock: new Clock({ onStep: onClockStep }) })
 }
 
-interface JoinOptions
-  extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole' | 'onTimestamps' | 'onAnotherTable'> {
+interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole' | 'onTimestamps' | 'onEnd'> {
   readonly clock: Clock
   readonly registeringMs?: number | undefined
   /** @param secret shared by the servers of the table. */
@@ -75,7 +74,7 @@ interface JoinOptions
 /** @param table must exist. @throws as `openBigtable`. @internal */
 export async function joinTable(
   table: Table,
-  { url, answers, onRole, onTimestamps, onAnotherTable, clock, registeringMs, asksOf }: JoinOptions,
+  { url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, asksOf }: JoinOptions,
 ): Promise<{ store: TableStore; member: Member }> {
   const secret = await secretOf(table)
   const restoreGate = new RestoreGate(table)
@@ -90,8 +89,15 @@ export async function joinTable(
   const oracle = new LeaderOracle({
     ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole, onWarning: onTimestamps },
     forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
+    others: () => registry.others(),
   })
-  const watch = new TableWatch({ table, secret, onAnother: onAnotherTable })
+  const registry = new TableRegistry({
+    ...{ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() },
+    unreachedEpoch: () => oracle.unreachedEpoch,
+    onTwin: (twin) =>
+      onEnd(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
+  })
+  const watch = new TableWatch({ table, secret, onAnother: onEnd })
   oracle.start()
   watch.start()
   const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
@@ -107,7 +113,6 @@ export async function joinTable(
     waits: new WaitReports({ send }),
     onClose: close,
   })
-  const registry = new TableRegistry({ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() })
   await store.start()
   const member: Member = {
     id,
