@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto'
 import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { openTable } from '../../src/store/table/bigtable/google-client.js'
-import type { ColumnRange, RowsRequest, Table, TableRow } from '../../src/store/table/layout/table.js'
+import type { ColumnRange, RowRange, RowsRequest, Table, TableRow } from '../../src/store/table/layout/table.js'
+import { type ScanOptions, TableScan } from '../../src/store/table/layout/table-scan.js'
 import { type EmulatorOptions, startEmulator } from './emulator/emulator.mjs'
 import { openOwnTable, withHost } from './own-table.js'
 
@@ -40,22 +41,28 @@ test('reads go on after the last whole row, up and down, when streams break off'
       await table.put(key(i), [{ family: 'd', qualifier: Buffer.from('a'), value }])
       await table.put(key(i), [{ family: 'd', qualifier: Buffer.from('b'), value: Buffer.from([i]) }])
     }
-    const all = [{ start: key(0), end: undefined }]
+    const all = { start: key(0), end: undefined }
     const keys = values.map((_, i) => key(i))
     const rows = values.map((value, i) => `${key(i)} d:a=${digest(value)} d:b=${digest(Buffer.from([i]))}`)
     const read = async (request: Omit<RowsRequest, 'columns'>): Promise<string[]> =>
       (await table.rows({ ...request, columns: D })).map(printRow)
+    const walk = async (range: RowRange, options?: ScanOptions): Promise<string[]> => {
+      const found: string[] = []
+      for await (const page of new TableScan(table).rowPages(range, D, options)) found.push(...page.map(printRow))
+      return found
+    }
     for (let n = 0; n < ROUNDS; n++) {
-      expect(await read({ ranges: all })).toEqual(rows)
+      expect(await read({ ranges: [all] })).toEqual(rows)
+      expect(await read({ ranges: [all], limit: 30 })).toEqual(rows.slice(0, 30))
       expect(await read({ keys })).toEqual(rows)
-      expect(await read({ ranges: all, reverse: true })).toEqual(rows.toReversed())
-      const down = { ranges: [{ start: key(5), end: key(50) }], reverse: true, limit: 30 }
-      expect(await read(down)).toEqual(rows.slice(20, 50).toReversed())
-      expect(await read({ ranges: all, limit: 30 })).toEqual(rows.slice(0, 30))
+      expect(await walk(all)).toEqual(rows)
+      expect(await walk(all, { reverse: true })).toEqual(rows.toReversed())
+      const some = { start: key(5), end: key(50) }
+      expect(await walk(some, { reverse: true, firstRows: 7 })).toEqual(rows.slice(5, 50).toReversed())
     }
     expect(table.calls.read).toBeGreaterThan(6.5 * ROUNDS)
     await table.remove(keys)
-    expect(await read({ ranges: all })).toEqual([])
+    expect(await read({ ranges: [all] })).toEqual([])
     expect(table.inFlight).toEqual({ calls: 0, bytes: 0 })
   })
 })

@@ -2,7 +2,15 @@ import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { encodeWrite } from '../../src/percolator/codec/write.js'
 import { rollbackRecord } from '../../src/percolator/write.js'
 import { candidateColumns, descending, REVISION } from '../../src/store/table/layout/layout.js'
-import type { Cell, ColumnRange, ColumnWrite, Expected, Family, Table } from '../../src/store/table/layout/table.js'
+import type {
+  Cell,
+  ColumnRange,
+  ColumnWrite,
+  Expected,
+  Family,
+  Table,
+  WalkRequest,
+} from '../../src/store/table/layout/table.js'
 import { openOwnTable } from './own-table.js'
 
 const ALL: readonly ColumnRange[] = (['l', 'w', 'r', 'd', 'v', 'o'] as const).map((family) => ({ family }))
@@ -103,19 +111,27 @@ describe('rows', () => {
       [{ ranges: [range('a', 'c'), range('b', 'e')], keys: [bytes('b'), bytes('e')], columns: W }, 'abcde'],
       [{ ranges: [range('b')], limit: 2, columns: W }, 'bc'],
       [{ ranges: [range('a', 'b'), range('d')], limit: 2, columns: W }, 'ad'],
-      [{ ranges: [range('b', 'e')], reverse: true, columns: W }, 'dcb'],
-      [{ ranges: [range('b')], reverse: true, limit: 2, columns: W }, 'ed'],
       [{ ranges: [range('a', 'd')], limit: 0, columns: W }, ''],
     ]
     for (const [request, keys] of cases) expect((await keysOf(request)).join('')).toBe(keys)
   })
 
-  test('descend up to the limit over rows that have no such columns', async () => {
+  test('are walked over up and down to the limit, past rows that have no such columns', async () => {
     await putRows('a', 'b', 'e')
     for (const key of ['c', 'd', 'f']) await table.put(bytes(key), [write('v', 'r', '1')])
-    const ranges = [{ start: bytes('a'), end: undefined }]
-    expect(await keysOf({ ranges, reverse: true, limit: 2, columns: [{ family: 'w', limit: 1 }] })).toEqual(['e', 'b'])
-    expect(await keysOf({ ranges, limit: 3, columns: [{ family: 'w', limit: 1 }] })).toEqual(['a', 'b', 'e'])
+    const of = { columns: [{ family: 'w', limit: 1 }] as const, range: { start: bytes('a'), end: undefined } }
+    const walked = async (request: Omit<WalkRequest, 'columns'>): Promise<(string | undefined)[]> => {
+      const { rows, left } = await table.walk({ ...of, ...request })
+      return [...rows.map(({ key }) => String(key)), left && `${left.start}-${left.end ?? ''}`]
+    }
+    expect(await walked({ ...of, limit: 9 })).toEqual(['a', 'b', 'e', undefined])
+    expect(await walked({ ...of, limit: 2 })).toEqual(['a', 'b', 'b\0-'])
+    expect(await walked({ ...of, limit: 2, reverse: true })).toEqual(['e', 'b', 'a-b'])
+    expect(await walked({ range: { start: bytes('b'), end: bytes('e') }, limit: 9, reverse: true })).toEqual([
+      'b',
+      undefined,
+    ])
+    expect(await walked({ range: { start: bytes('c'), end: bytes('e') }, limit: 1 })).toEqual([undefined])
   })
 
   test('have the columns of all ranges, each up to its own limit, and none twice', async () => {
@@ -261,13 +277,13 @@ test('rows in which a collection finds something come back, and no others', asyn
     single: [revision, record(30, 'put'), record(10, 'put')],
   }
   for (const [name, writes] of Object.entries(rows)) await table.put(Buffer.from(name), writes)
-  const ranges = [{ start: Buffer.from('a'), end: undefined }]
-  const found = await table.rows({ ranges, columns: candidateColumns(20), orBare: true })
-  const shown = found.map(({ key, cells }) => `${key} ${cells.map(({ family }) => family)}`)
+  const range = { start: Buffer.from('a'), end: undefined }
+  const found = await table.walk({ range, columns: candidateColumns(20), orBare: true, limit: 100 })
+  const shown = found.rows.map(({ key, cells }) => `${key} ${cells.map(({ family }) => family)}`)
   expect(shown).toEqual(['bare v', 'deleted w', 'expiring w', 'overwritten w'])
   expect(await table.change(Buffer.from('bare'), { ...revision, value: Buffer.of(1) }, 'remove')).toBe('refused')
   expect(await table.change(Buffer.from('bare'), revision, 'remove')).toBe('done')
-  expect(await table.rows({ ranges, columns: [{ family: 'v' }], limit: 1 })).toMatchObject([
+  expect(await table.rows({ ranges: [range], columns: [{ family: 'v' }], limit: 1 })).toMatchObject([
     { key: Buffer.from('deleted') },
   ])
   await table.close()

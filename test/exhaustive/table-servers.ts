@@ -15,6 +15,8 @@ import type {
   RowsRequest,
   Table,
   TableRow,
+  WalkedRows,
+  WalkRequest,
 } from '../../src/store/table/layout/table.js'
 import { type TableOracle, TableStore } from '../../src/store/table/table-store.js'
 import { WaitGraph } from '../../src/store/table/waits/wait-graph.js'
@@ -219,6 +221,10 @@ class Link implements Table {
 
   rows(request: RowsRequest): Promise<readonly TableRow[]> {
     return this.call('a read', () => this.#servers.rows.read(request))
+  }
+
+  walk(request: WalkRequest): Promise<WalkedRows> {
+    return this.call('a read', () => this.#servers.rows.walk(request, Number.POSITIVE_INFINITY))
   }
 
   change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {

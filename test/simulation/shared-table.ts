@@ -9,6 +9,8 @@ import type {
   RowsRequest,
   Table,
   TableRow,
+  WalkedRows,
+  WalkRequest,
 } from '../../src/store/table/layout/table.js'
 import { encodeSafePoint } from '../../src/store/table/rows/safe-point-record.js'
 import { TableRows } from '../store/table/table-rows.js'
@@ -64,10 +66,31 @@ export class TableLink implements Table {
         if (first.length < 2 || faults.random.chance(0.7)) return answer(first)
         const { key } = faults.random.pick(first)
         this.#arrive('read goes on', () => {
-          const { reverse, limit } = request
-          const isRead = (row: TableRow): boolean => Buffer.compare(row.key, key) * (reverse ? -1 : 1) < 0
+          const isRead = (row: TableRow): boolean => Buffer.compare(row.key, key) < 0
           const rest = rows.read({ ...request, limit: undefined }).filter((row) => !isRead(row))
-          answer([...first.filter(isRead), ...rest].slice(0, limit))
+          answer([...first.filter(isRead), ...rest].slice(0, request.limit))
+        })
+      })
+    })
+  }
+
+  walk(request: WalkRequest): Promise<WalkedRows> {
+    this.calls.read++
+    return new Promise((resolve, reject) => {
+      const { rows, faults } = this.#table
+      this.#arrive('walk', () => {
+        if (faults.strikes('table_failed')) return this.#answer('fails', () => reject(unavailable()))
+        const { random } = faults
+        const rowsMax = random.chance(0.5) ? Number.POSITIVE_INFINITY : 1 + random.below(8)
+        const first = rows.walk(request, rowsMax)
+        const answer = (walked: WalkedRows): void => this.#answer('rows', () => resolve(walked))
+        const limit = request.limit - first.rows.length
+        // It ends here, or the rest is read at another moment.
+        if (first.left === undefined || limit === 0 || random.chance(0.5)) return answer(first)
+        const range = first.left
+        this.#arrive('walk goes on', () => {
+          const { rows: more, left } = rows.walk({ ...request, range, limit }, Number.POSITIVE_INFINITY)
+          answer({ rows: [...first.rows, ...more], left })
         })
       })
     })

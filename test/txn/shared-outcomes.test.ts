@@ -33,6 +33,10 @@ class Killable implements Table {
     await this.#alive()
     return this.#table.rows(request)
   }
+  async walk(request: Parameters<Table['walk']>[0]) {
+    await this.#alive()
+    return this.#table.walk(request)
+  }
   async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
     if (--this.changesLeft < 0) this.killed = 'now'
     await this.#alive()

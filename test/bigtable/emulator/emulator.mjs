@@ -17,7 +17,9 @@ const GO_SOURCES = '/usr/share/gocode'
  * @property {number} [delayMs] Before every call.
  * @property {number} [failBefore] Share of the calls that are not done and answered UNAVAILABLE.
  * @property {number} [failAfter] Share that is done and answered UNAVAILABLE. Streams break off somewhere.
- * @property {number} [late] Share that is answered DEADLINE_EXCEEDED and done 200 ms later. Not of streams.
+ * @property {number} [late] Share of the changes that are answered DEADLINE_EXCEEDED and done 200 ms later.
+ * @property {number} [rowDelayMs] For every row that a read passes, whether the row is sent or not.
+ * @property {number} [progressMs] A read that sends no row for so long says how far it has come; 0: never. Default 1000.
  * @property {boolean} [refuseChanges] Conditional changes are refused, as with an app profile that routes to any cluster.
  */
 
@@ -35,7 +37,9 @@ const GO_SOURCES = '/usr/share/gocode'
  */
 export async function startEmulator(options = {}) {
   await buildEmulator()
-  const { delayMs = 0, failBefore = 0, failAfter = 0, late = 0, refuseChanges = false } = options
+  const { delayMs = 0, rowDelayMs = 0, progressMs = 1000 } = options
+  const { failBefore = 0, failAfter = 0, late = 0, refuseChanges = false } = options
+  const times = [`--delay=${delayMs}ms`, `--row-delay=${rowDelayMs}ms`, `--progress=${progressMs}ms`]
   const faults = [
     `--fail-before=${failBefore}`,
     `--fail-after=${failAfter}`,
@@ -43,7 +47,7 @@ export async function startEmulator(options = {}) {
     `--refuse-changes=${refuseChanges}`,
   ]
   // Its input ends with this process, however that ends.
-  const child = spawn(PROGRAM, ['--stdin', `--delay=${delayMs}ms`, ...faults], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(PROGRAM, ['--stdin', ...times, ...faults], { stdio: ['pipe', 'pipe', 'inherit'] })
   const ended = once(child, 'close')
   const lines = createInterface({ input: child.stdout })
   const first = once(lines, 'line').then(([line]) => String(line))

@@ -17,6 +17,7 @@ import type {
   Expected,
   RowsRequest,
   Table,
+  WalkRequest,
 } from '../../../src/store/table/layout/table.js'
 import { encodeSafePoint } from '../../../src/store/table/rows/safe-point-record.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
@@ -33,6 +34,7 @@ class WatchedTable implements Table {
   readonly #table: Table
   onChange: (key: Buffer) => Promise<void> | undefined = () => undefined
   onRows: (request: RowsRequest) => Promise<void> | undefined = () => undefined
+  onWalk: (request: WalkRequest) => Promise<void> | undefined = () => undefined
   reads = 0
 
   constructor(table: Table) {
@@ -51,6 +53,11 @@ class WatchedTable implements Table {
     this.reads++
     await this.onRows(request)
     return this.#table.rows(request)
+  }
+  async walk(request: WalkRequest) {
+    this.reads++
+    await this.onWalk(request)
+    return this.#table.walk(request)
   }
   async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
     await this.onChange(key)
@@ -221,6 +228,25 @@ test('the record of a primary stays as long as a lock may ask for it', async () 
   })
 })
 
+test('a collection that finds nothing can be stopped at every step', async () => {
+  const { table, all } = await servers(1, 0)
+  const [{ own, store }] = all
+  for (let i = 0; i < 500; i++)
+    await table.put(utf8(`k${i}`), [{ family: 'd', qualifier: utf8('x'), value: utf8('x') }])
+  const end = new AbortController()
+  let walks = 0
+  own.onWalk = () => {
+    walks++
+    return undefined
+  }
+  const pause = async (): Promise<void> => {
+    if (walks === 3) end.abort()
+  }
+  expect(await store.upkeep.collect(await store.tso(1), { pause, signal: end.signal })).toBe(0)
+  expect(walks).toBe(3)
+  await store.close()
+})
+
 test('a row that is left without records is removed after an hour', async () => {
   const { table, all } = await servers(2)
   await inLeaps(table, async () => {
@@ -261,7 +287,7 @@ test('a key that is written again and again keeps a short row, without a walk', 
   await table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
   await store.start()
   // Its walk finds nothing, so that only commits remove old records.
-  collector.own.onRows = async ({ orBare }) => {
+  collector.own.onWalk = async ({ orBare }) => {
     if (orBare) throw new Error('no walk')
   }
   const EACH = 250

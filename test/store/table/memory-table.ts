@@ -7,11 +7,16 @@ import type {
   RowsRequest,
   Table,
   TableRow,
+  WalkedRows,
+  WalkRequest,
 } from '../../../src/store/table/layout/table.js'
 import { TableRows } from './table-rows.js'
 
 /** What becomes of a change. `late`: it is answered before it is done, and done a while later. */
 export type Fate = 'done' | 'not done' | 'done, answer lost' | 'late'
+
+/** So few that tests walk over more. */
+const WALKED_AT_ONCE = 64
 
 /** A table in memory. Every call takes some turns of the event loop, so that calls of several processes interleave. */
 export class MemoryTable implements Table {
@@ -34,15 +39,21 @@ export class MemoryTable implements Table {
   }
 
   rows(request: RowsRequest): Promise<readonly TableRow[]> {
-    this.calls.read++
-    return this.#inFlight(() => this.#rowsOf(request))
+    return this.#read(() => this.#rows.read(request))
   }
 
-  async #rowsOf(request: RowsRequest): Promise<readonly TableRow[]> {
-    await this.#pause()
-    const found = this.#rows.read(request)
-    await this.#pause()
-    return found
+  walk(request: WalkRequest): Promise<WalkedRows> {
+    return this.#read(() => this.#rows.walk(request, WALKED_AT_ONCE))
+  }
+
+  #read<T>(read: () => T): Promise<T> {
+    this.calls.read++
+    return this.#inFlight(async () => {
+      await this.#pause()
+      const found = read()
+      await this.#pause()
+      return found
+    })
   }
 
   change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {

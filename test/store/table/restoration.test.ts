@@ -13,6 +13,8 @@ import type {
   RowsRequest,
   Table,
   TableRow,
+  WalkedRows,
+  WalkRequest,
 } from '../../../src/store/table/layout/table.js'
 import { RestoreGate } from '../../../src/store/table/restore/restore-gate.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
@@ -56,6 +58,9 @@ class PausableTable implements Table {
   }
   async rows(request: RowsRequest): Promise<readonly TableRow[]> {
     return this.#table.rows(request)
+  }
+  async walk(request: WalkRequest): Promise<WalkedRows> {
+    return this.#table.walk(request)
   }
   async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
     if (this.#isPaused) await new Promise<void>((resolve) => this.#waiting.push(resolve))

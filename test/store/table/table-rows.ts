@@ -9,6 +9,8 @@ import type {
   Family,
   RowsRequest,
   TableRow,
+  WalkedRows,
+  WalkRequest,
 } from '../../../src/store/table/layout/table.js'
 
 const FAMILIES: readonly Family[] = ['d', 'l', 'o', 'r', 'v', 'w']
@@ -25,18 +27,34 @@ export class TableRows {
     this.#onWrite = onWrite
   }
 
-  read({ keys = [], ranges = [], columns, orBare = false, limit, reverse = false }: RowsRequest): TableRow[] {
+  read({ keys = [], ranges = [], columns, limit }: RowsRequest): TableRow[] {
     const found: TableRow[] = []
     const add = (text: string): boolean => {
-      const row = this.#read(text, columns, orBare)
+      const row = this.#read(text, columns, false)
       if (row !== undefined) found.push(row)
       return limit === undefined || found.length < limit
     }
     for (const text of new Set(keys.map(keyText))) add(text)
     for (const { start, end } of ranges)
-      for (const text of [...this.#order.range(keyText(start), end && keyText(end), reverse)]) if (!add(text)) break
+      for (const text of [...this.#order.range(keyText(start), end && keyText(end), false)]) if (!add(text)) break
     if (ranges.length === 0) found.sort((a, b) => Buffer.compare(a.key, b.key))
     return found
+  }
+
+  /** @param rowsMax rows that the walk looks at. */
+  walk({ range, columns, orBare = false, limit, reverse = false }: WalkRequest, rowsMax: number): WalkedRows {
+    const { start, end } = range
+    const rows: TableRow[] = []
+    let count = 0
+    for (const text of this.#order.range(keyText(start), end && keyText(end), reverse)) {
+      if (rows.length === limit || count++ === rowsMax) {
+        const key = Buffer.from(text, 'latin1')
+        return { rows, left: reverse ? { start, end: Buffer.concat([key, Buffer.of(0)]) } : { start: key, end } }
+      }
+      const row = this.#read(text, columns, orBare)
+      if (row !== undefined) rows.push(row)
+    }
+    return { rows, left: undefined }
   }
 
   change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Changed {

@@ -1,6 +1,16 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
-import type { Changed, ColumnWrite, Expected, RowsRequest, Table, TableRow } from '../layout/table.js'
+import type {
+  Changed,
+  ColumnRange,
+  ColumnWrite,
+  Expected,
+  RowsRequest,
+  Table,
+  TableRow,
+  WalkedRows,
+  WalkRequest,
+} from '../layout/table.js'
 import { BIGTABLE } from './bigtable.js'
 import {
   callOptions,
@@ -11,10 +21,10 @@ import {
   type ReadRowsAnswer,
   streamOptions,
 } from './google-package.js'
-import { isCertain, unavailable } from './grpc-failures.js'
+import { DEADLINE_EXCEEDED, grpcCode, isCertain, unavailable } from './grpc-failures.js'
 import { CALL_MS, Patience } from './patience.js'
 import { RowChunks } from './row-chunks.js'
-import { filterOf, mutationOf, predicateOf, type RowFilter } from './row-filters.js'
+import { filterOf, mutationOf, predicateOf } from './row-filters.js'
 import { beyond, keyBytes, PARTS_PER_REQUEST, type RowSet, requestsOf, rowSetMessage, rowSetOf } from './row-set.js'
 import { type TableAddress, tableName } from './table-address.js'
 
@@ -33,6 +43,21 @@ export async function openTable(address: TableAddress, options: TableOptions = {
 type CallKind = keyof Table['calls']
 
 const REQUESTS_AT_ONCE = 4
+/**
+ * Shares of the rows that a walk is shown although it does not look for them. With a limit of 256 rows and a share of 1/64 a call
+ * ends after some 16,000 rows, whatever it finds.
+ */
+const SAMPLED = [0, 1 / 64, 1 / 8]
+
+/** What one call reads. */
+interface Wanted extends Pick<WalkRequest, 'columns' | 'orBare' | 'reverse'> {
+  readonly limit?: number | undefined
+}
+
+interface PartRead {
+  readonly rows: readonly TableRow[]
+  readonly left: RowSet
+}
 
 class GoogleTable implements Table {
   readonly engine = BIGTABLE
@@ -41,6 +66,7 @@ class GoogleTable implements Table {
   readonly #client: DataClient
   readonly #on: { readonly tableName: string; readonly appProfileId: string }
   readonly #waitMs: number
+  #sampled = 0
   #isClosed = false
 
   constructor(client: DataClient, address: TableAddress, { waitMs = TABLE_WAIT_MS_MAX }: TableOptions) {
@@ -50,53 +76,67 @@ class GoogleTable implements Table {
   }
 
   async rows(request: RowsRequest): Promise<readonly TableRow[]> {
-    const { columns, orBare, limit, reverse = false } = request
+    const { columns, limit = Number.POSITIVE_INFINITY } = request
     if (columns.length === 0 || limit === 0) return []
-    const filter = filterOf(columns, orBare)
     const requests = requestsOf(rowSetOf(request))
     const [only] = requests
     if (only === undefined) return []
-    if (requests.length === 1) return this.#read(only, filter, limit, reverse)
+    if (requests.length === 1) return this.#readAll(only, columns, limit)
     const found: TableRow[] = []
-    for (let i = 0; i < requests.length && found.length < (limit ?? Number.POSITIVE_INFINITY); i += REQUESTS_AT_ONCE) {
+    for (let i = 0; i < requests.length && found.length < limit; i += REQUESTS_AT_ONCE) {
       const some = requests.slice(i, i + REQUESTS_AT_ONCE)
-      const answers = await Promise.all(some.map((set) => this.#read(set, filter, limit, reverse)))
+      const answers = await Promise.all(some.map((set) => this.#readAll(set, columns, limit)))
       for (const rows of answers) for (const row of rows) found.push(row)
     }
-    return limit === undefined ? found : found.slice(0, limit)
+    return found.slice(0, limit)
   }
 
-  async #read(
-    set: RowSet,
-    filter: RowFilter,
-    limit: number | undefined,
-    reverse: boolean,
-  ): Promise<readonly TableRow[]> {
-    const chunks = new RowChunks()
-    const { rows } = chunks
+  async #readAll(set: RowSet, columns: readonly ColumnRange[], limit: number): Promise<readonly TableRow[]> {
+    const found: TableRow[] = []
+    for (let left = set; left.length > 0 && found.length < limit; ) {
+      const part = await this.#read(left, { columns, limit: limit - found.length })
+      for (const row of part.rows) found.push(row)
+      left = part.left
+    }
+    return found
+  }
+
+  async walk({ range, ...wanted }: WalkRequest): Promise<WalkedRows> {
+    const { rows, left } = await this.#read(rowSetOf({ ranges: [range] }), wanted)
+    return { rows, left: left[0] }
+  }
+
+  /** Reads until the limit, or as far as the first call comes that makes any progress. */
+  async #read(set: RowSet, wanted: Wanted): Promise<PartRead> {
+    const { columns, orBare, limit = Number.POSITIVE_INFINITY, reverse = false } = wanted
+    const rowsLimit = Number.isFinite(limit) ? limit : 0
+    const isWalk = set.some(({ isKey }) => !isKey)
     const patience = new Patience(this.#waitMs)
-    let left = set
     for (;;) {
-      const before = rows.length
+      const chunks = new RowChunks()
+      const filter = filterOf(columns, orBare, isWalk ? SAMPLED[this.#sampled] : 0)
       let scanned: Buffer | undefined
       const take = (answer: ReadRowsAnswer): void => {
         for (const chunk of answer.chunks) chunks.add(chunk)
         if (answer.lastScannedRowKey.length > 0) scanned = answer.lastScannedRowKey
       }
       try {
-        await this.#counted('read', keyBytes(left), () => {
-          const rowsLimit = limit === undefined ? 0 : limit - before
-          const query = { ...this.#on, rows: rowSetMessage(left), filter, rowsLimit, reversed: reverse }
-          return drain(this.#client.readRows(query, streamOptions(patience.callMs)), take)
-        })
+        const query = { ...this.#on, rows: rowSetMessage(set), filter, rowsLimit, reversed: reverse }
+        await this.#counted('read', keyBytes(set), () =>
+          drain(this.#client.readRows(query, streamOptions(patience.callMs)), take),
+        )
         chunks.end()
-        return rows
+        const { rows, lastKey, count } = chunks
+        return { rows, left: lastKey === undefined || count < limit ? [] : beyond(set, lastKey, reverse) }
       } catch (error) {
-        chunks.breakOff()
-        const last = rows.length > before ? rows.at(-1)?.key : undefined
-        for (const key of [last, scanned]) if (key !== undefined) left = beyond(left, key, reverse)
-        if (left.length === 0 || rows.length === limit) return rows
-        if (last !== undefined || scanned !== undefined) patience.renew()
+        // Rows received before a failure are whole.
+        const { rows, lastKey } = chunks
+        let left = set
+        for (const key of [lastKey, scanned]) if (key !== undefined) left = beyond(left, key, reverse)
+        if (left !== set) return { rows, left }
+        // Bigtable need not say by itself how far a read has come.
+        if (isWalk && grpcCode(error) === DEADLINE_EXCEEDED)
+          this.#sampled = Math.min(this.#sampled + 1, SAMPLED.length - 1)
         await patience.after(error)
       }
     }

@@ -27,15 +27,27 @@ export interface CallOptions {
   readonly timeout: number
   readonly retry?: null
   readonly retryRequestOptions?: { readonly retries: 0; readonly noResponseRetries: 0 }
+  readonly otherArgs: { readonly headers: Readonly<Record<string, string>> }
+}
+
+/**
+ * `google.bigtable.v2.FeatureFlags` with `reverse_scans` and `last_scanned_row_responses`. Without the first Bigtable refuses
+ * descending reads; without the second a read that finds nothing for long does not say how far it has come.
+ */
+const FEATURES = Buffer.from([0x08, 0x01, 0x20, 0x01]).toString('base64')
+
+/** The client writes into the headers, so each call has its own. */
+function headers(): CallOptions['otherArgs'] {
+  return { headers: { 'bigtable-features': FEATURES } }
 }
 
 export function callOptions(ms: number): CallOptions {
-  return { timeout: ms, retry: null }
+  return { timeout: ms, retry: null, otherArgs: headers() }
 }
 
 /** For calls that stream answers, which Google's client repeats after seconds by default. */
 export function streamOptions(ms: number): CallOptions {
-  return { timeout: ms, retryRequestOptions: { retries: 0, noResponseRetries: 0 } }
+  return { timeout: ms, retryRequestOptions: { retries: 0, noResponseRetries: 0 }, otherArgs: headers() }
 }
 
 export interface AnswerStream<T> {

@@ -1,6 +1,7 @@
 import { KvError } from '../../../errors/kv-error.js'
 
 const INVALID_ARGUMENT = 3
+export const DEADLINE_EXCEEDED = 4
 export const NOT_FOUND = 5
 export const ALREADY_EXISTS = 6
 const PERMISSION_DENIED = 7

@@ -9,7 +9,7 @@ const LONGEST_PAUSE_MS = 500
 /** The tries of one call. The pauses between them double, and are random, so that many callers do not come at once. */
 export class Patience {
   readonly #waitMs: number
-  #endsAt: number
+  readonly #endsAt: number
   #pauseMs = FIRST_PAUSE_MS
 
   constructor(waitMs: number = TABLE_WAIT_MS_MAX) {
@@ -17,14 +17,9 @@ export class Patience {
     this.#endsAt = performance.now() + waitMs
   }
 
+  /** Leaves time for a second try. */
   get callMs(): number {
-    return Math.max(1, Math.min(CALL_MS, this.#endsAt - performance.now()))
-  }
-
-  /** Restarts the time limit after progress: a long call may take long. */
-  renew(): void {
-    this.#endsAt = performance.now() + this.#waitMs
-    this.#pauseMs = FIRST_PAUSE_MS
+    return Math.max(1, Math.min(CALL_MS, this.#waitMs / 2, this.#endsAt - performance.now()))
   }
 
   /** Returns when another try is due. @throws KvError `storage_unavailable` when the time is over or the failure is certain. */

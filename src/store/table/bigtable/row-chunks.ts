@@ -6,6 +6,7 @@ export interface CellChunk {
   readonly familyName: { readonly value: string } | null
   readonly qualifier: { readonly value: Buffer } | null
   readonly timestampMicros?: number | string
+  readonly labels?: readonly string[]
   readonly value: Buffer
   readonly valueSize: number
   readonly resetRow: boolean
@@ -15,9 +16,12 @@ export interface CellChunk {
 /** Shorter values are copied, because a kept value would keep its whole message, which can be large. */
 const COPIED_BELOW = 16 << 10
 
-/** Assembles rows from pieces. A row counts only once its last piece is there. */
+/** Assembles rows from pieces. A row counts only once its last piece is there. Cells with a label only show that it was passed. */
 export class RowChunks {
   readonly rows: TableRow[] = []
+  /** Key of the last row, and the number of rows, with those that have only cells with labels. */
+  lastKey: Buffer | undefined
+  count = 0
   #key: Buffer | undefined
   #family: string | undefined
   #qualifier: Buffer | undefined
@@ -41,9 +45,12 @@ export class RowChunks {
     this.#pieces = []
     if (this.#key === undefined || this.#family === undefined || this.#qualifier === undefined)
       throw new Error('a cell without a row, a family or a column')
-    this.#cells.push({ family: this.#family as Family, qualifier: this.#qualifier, value })
+    const isLabelled = chunk.labels !== undefined && chunk.labels.length > 0
+    if (!isLabelled) this.#cells.push({ family: this.#family as Family, qualifier: this.#qualifier, value })
     if (!chunk.commitRow) return
-    this.rows.push({ key: this.#key, cells: inOrder(this.#cells) })
+    if (this.#cells.length > 0) this.rows.push({ key: this.#key, cells: inOrder(this.#cells) })
+    this.lastKey = this.#key
+    this.count++
     this.breakOff()
   }
 

@@ -11,6 +11,9 @@ export interface RowFilter {
   readonly valueRangeFilter?: { readonly startValueClosed: Buffer; readonly endValueClosed?: Buffer }
   readonly cellsPerRowOffsetFilter?: number
   readonly cellsPerRowLimitFilter?: number
+  readonly rowSampleFilter?: number
+  readonly stripValueTransformer?: true
+  readonly applyLabelTransformer?: string
   /** At least two filters, here and below. */
   readonly chain?: { readonly filters: readonly RowFilter[] }
   readonly interleave?: { readonly filters: readonly RowFilter[] }
@@ -38,13 +41,25 @@ const BARE: RowFilter = {
 
 /**
  * Matches the cells of any of the ranges, which are at least one. A cell in several ranges comes several times.
- * @param orBare see `RowsRequest`.
+ * @param orBare see `WalkRequest`.
+ * @param sampled share of the rows of which a cell comes in any case, with a label and without its value.
  */
-export function filterOf(columns: readonly ColumnRange[], orBare = false): RowFilter {
+export function filterOf(columns: readonly ColumnRange[], orBare = false, sampled = 0): RowFilter {
   const filters = columns.map(filterOfRange)
   if (orBare) filters.push(BARE)
+  if (sampled > 0) filters.push(sampleOf(sampled))
   const [only] = filters
   return only !== undefined && filters.length === 1 ? only : { interleave: { filters } }
+}
+
+function sampleOf(share: number): RowFilter {
+  const filters: RowFilter[] = [
+    { rowSampleFilter: share },
+    { cellsPerRowLimitFilter: 1 },
+    { stripValueTransformer: true },
+    { applyLabelTransformer: 'passed' },
+  ]
+  return { chain: { filters } }
 }
 
 function filterOfRange({ family, from, to, offset, limit, valuesFrom }: ColumnRange): RowFilter {

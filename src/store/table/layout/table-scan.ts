@@ -1,6 +1,6 @@
 import type { KeyRange } from '../../../bytes/key-range.js'
 import { rowRangeOf } from './row-keys.js'
-import type { ColumnRange, RowRange, Table, TableRow } from './table.js'
+import type { ColumnRange, RowRange, Table, TableRow, WalkedRows } from './table.js'
 
 /** A page has at most some 2 MiB, with values of up to 4 KiB in lock and write records. */
 const PAGE_ROWS = 256
@@ -28,21 +28,23 @@ export class TableScan {
     return this.rowPages(rowRangeOf(range), columns, options)
   }
 
+  /** A page may be empty, so that the caller can pause or stop where rows are found rarely. */
   async *rowPages(
     range: RowRange,
     columns: readonly ColumnRange[],
     { reverse = false, firstRows = PAGE_ROWS, orBare }: ScanOptions = {},
   ): AsyncGenerator<readonly TableRow[], void> {
-    let { start, end } = range
-    for (let limit = Math.max(1, Math.min(firstRows, PAGE_ROWS)); ; limit = PAGE_ROWS) {
-      // Some engines refuse an empty range.
-      if (end !== undefined && Buffer.compare(start, end) >= 0) return
-      const rows = await this.#table.rows({ ranges: [{ start, end }], columns, orBare, limit, reverse })
-      if (rows.length > 0) yield rows
-      const last = rows.at(-1)
-      if (last === undefined || rows.length < limit) return
-      if (reverse) end = last.key
-      else start = Buffer.concat([last.key, Buffer.of(0)])
+    let limit = Math.max(1, Math.min(firstRows, PAGE_ROWS))
+    // Some engines refuse an empty range.
+    for (let left: RowRange | undefined = range; left !== undefined && !isEmpty(left); ) {
+      const walked: WalkedRows = await this.#table.walk({ range: left, columns, orBare, limit, reverse })
+      yield walked.rows
+      left = walked.left
+      if (walked.rows.length === limit) limit = PAGE_ROWS
     }
   }
+}
+
+function isEmpty({ start, end }: RowRange): boolean {
+  return end !== undefined && Buffer.compare(start, end) >= 0
 }

@@ -32,12 +32,29 @@ export interface RowRange {
 
 export interface RowsRequest {
   readonly keys?: readonly Buffer[]
+  /** Short ones: an engine may give up on a range whose rows take long to look at. */
   readonly ranges?: readonly RowRange[]
   /** Rows without a cell in any of them are left out. */
   readonly columns: readonly ColumnRange[]
-  readonly orBare?: boolean | undefined
   readonly limit?: number | undefined
+}
+
+/** A step through a range of any length. */
+export interface WalkRequest {
+  readonly range: RowRange
+  /** Rows without a cell in any of them are left out. */
+  readonly columns: readonly ColumnRange[]
+  /** Also rows of which only the revision is left. */
+  readonly orBare?: boolean | undefined
+  readonly limit: number
   readonly reverse?: boolean | undefined
+}
+
+export interface WalkedRows {
+  /** In key order, descending with `reverse`. */
+  readonly rows: readonly TableRow[]
+  /** The part of the range that is still to be looked at; undefined: none. */
+  readonly left: RowRange | undefined
 }
 
 /** A `value` of undefined deletes the column. */
@@ -66,10 +83,16 @@ export interface TableEngine {
 export interface Table {
   readonly engine: TableEngine
   /**
-   * Repeats transient failures until `TABLE_WAIT_MS_MAX` are over. Rows come in key order (descending with `reverse`).
+   * Repeats transient failures until `TABLE_WAIT_MS_MAX` are over. Rows come in key order.
    * @throws KvError `storage_unavailable`
    */
   rows(request: RowsRequest): Promise<readonly TableRow[]>
+  /**
+   * As `rows`, but looks at as much of the range as a call can, which is at least one row. So it may find fewer rows than the
+   * limit, or none, and leave a part of the range.
+   * @throws KvError `storage_unavailable`
+   */
+  walk(request: WalkRequest): Promise<WalkedRows>
   /**
    * Writes all of `writes` atomically, or removes the whole row, if it is as expected. Tried once, because only the caller can
    * tell whether an earlier try landed.

@@ -1,5 +1,15 @@
 import { isRowOfUser } from '../layout/row-keys.js'
-import type { Changed, ColumnWrite, Expected, RowRange, RowsRequest, Table, TableRow } from '../layout/table.js'
+import type {
+  Changed,
+  ColumnWrite,
+  Expected,
+  RowRange,
+  RowsRequest,
+  Table,
+  TableRow,
+  WalkedRows,
+  WalkRequest,
+} from '../layout/table.js'
 import type { RestoreGate } from './restore-gate.js'
 
 /**
@@ -30,6 +40,12 @@ export class TableBehindRestoreGate implements Table {
     const { keys = [], ranges = [] } = request
     if (keys.some(isRowOfUser) || ranges.some(hasRowsOfUsers)) await this.#restoreGate.requireRestored()
     return rows
+  }
+
+  async walk(request: WalkRequest): Promise<WalkedRows> {
+    const walked = await this.#table.walk(request)
+    if (hasRowsOfUsers(request.range)) await this.#restoreGate.requireRestored()
+    return walked
   }
 
   async change(

@@ -8,15 +8,17 @@ interface Piece {
   readonly family?: string
   readonly qualifier?: string
   readonly value?: string
+  readonly label?: string
   readonly size?: number
   readonly status?: 'commit' | 'reset'
 }
 
-function chunkOf({ key = '', family, qualifier, value = '', size = 0, status }: Piece): CellChunk {
+function chunkOf({ key = '', family, qualifier, label, value = '', size = 0, status }: Piece): CellChunk {
   return {
     rowKey: Buffer.from(key),
     familyName: family === undefined ? null : { value: family },
     qualifier: qualifier === undefined ? null : { value: Buffer.from(qualifier) },
+    labels: label === undefined ? [] : [label],
     value: value === '' ? NOTHING : Buffer.from(value),
     valueSize: size,
     resetRow: status === 'reset',
@@ -46,6 +48,22 @@ test('what is absent is as in the piece before', () => {
   )
   chunks.end()
   expect(rowsOf(chunks)).toEqual(['a o:z= v:=3 w:x=1 w:y=2', 'b w:x=4'])
+})
+
+test('cells with a label only show that their row was passed', () => {
+  const passed = { family: 'w', qualifier: 'x', label: 'passed' }
+  const chunks = add(
+    new RowChunks(),
+    { key: 'a', ...passed, status: 'commit' },
+    { key: 'b', ...passed },
+    { family: 'w', qualifier: 'x', value: '1', status: 'commit' },
+    { key: 'c', family: 'v', qualifier: 'r', value: '2' },
+    { ...passed, status: 'commit' },
+    { key: 'd', ...passed, status: 'commit' },
+    { key: 'e', family: 'w', qualifier: 'x', value: '3' },
+  )
+  expect(rowsOf(chunks)).toEqual(['b w:x=1', 'c v:r=2'])
+  expect(chunks).toMatchObject({ count: 4, lastKey: Buffer.from('d') })
 })
 
 test('a column that several filters let through comes once', () => {
