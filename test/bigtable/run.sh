@@ -27,6 +27,10 @@ node -e "require.resolve('${CLIENT%@*}')" 2> /dev/null || {
 }
 
 if [ "${1-}" = --prepare ]; then exit; fi
+if [ "${1-}" = --emulator ]; then
+  shift
+  GO111MODULE=off GOPATH=/usr/share/gocode exec go run ./test/bigtable/emulator --addr localhost:8086 "$@"
+fi
 
 npm run --silent build # Some tests start whole servers, and an older build would be tested without a word.
 
