@@ -8,7 +8,7 @@ import { UsageError } from './server/flags.js'
 import { UnusableAddress } from './server/listen-address.js'
 import { UnusableFile } from './server/unusable-file.js'
 import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
-import { BigtableSetupError } from './store/table/bigtable/bigtable-setup-error.js'
+import { UnusableTable } from './store/table/layout/unusable-table.js'
 import { version } from './version.js'
 
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
@@ -92,7 +92,7 @@ Commands talk to --server URL, or PERKV_SERVER; default http://127.0.0.1:7400.
 `
 
 /** Errors whose message is one complete line. */
-const FOR_PEOPLE = [UsageError, BigtableSetupError, DataDirectoryError, UnusableFile, UnusableAddress]
+const FOR_PEOPLE = [UsageError, UnusableTable, DataDirectoryError, UnusableFile, UnusableAddress]
 
 function print(text: string): void {
   guardOutput()

@@ -21,6 +21,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['store'],
   ['store/calls'],
   ['store/table/layout'],
+  ['store/table/format'],
   ['store/table/observers', 'store/table/restore'],
   ['store/table/rows'],
   ['store/table/records', 'store/table/waits', 'store/table/check'],

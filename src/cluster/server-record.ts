@@ -12,6 +12,8 @@ export interface ServerRecord {
   readonly safePoint: Timestamp
   /** Epoch of the leader of the timestamps that the server cannot reach; 0: none. */
   readonly unreachedEpoch: number
+  /** The newest format of the table that the server knows. */
+  readonly format: number
   /** Grows with each write of one process. */
   readonly beat: number
 }
@@ -24,16 +26,20 @@ export interface JobRecord {
 const ROW_BYTES_MAX = 8192
 const URL_LENGTH_MAX = 2048
 const ID_LENGTH_MAX = 128
+/** Of servers that do not say which they know. */
+const FORMAT_DEFAULT = 1
 
-export function encodeServer({ url, oldest, safePoint, unreachedEpoch, beat }: ServerRecord): Uint8Array {
-  return encode({ url, oldest, safe_point: safePoint, unreached_epoch: unreachedEpoch, beat })
+export function encodeServer({ url, oldest, safePoint, unreachedEpoch, format, beat }: ServerRecord): Uint8Array {
+  return encode({ url, oldest, safe_point: safePoint, unreached_epoch: unreachedEpoch, format, beat })
 }
 
 export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
-  const { url, oldest, safe_point: safePoint, unreached_epoch: unreachedEpoch = 0, beat } = parsed(bytes)
+  const fields = parsed(bytes)
+  const { url, oldest, safe_point: safePoint, beat } = fields
+  const { unreached_epoch: unreachedEpoch = 0, format = FORMAT_DEFAULT } = fields
   if (typeof url !== 'string' || url.length > URL_LENGTH_MAX || !URL.canParse(url)) return undefined
-  return isCount(oldest) && isCount(safePoint) && isCount(unreachedEpoch) && isCount(beat)
-    ? { url, oldest, safePoint, unreachedEpoch, beat }
+  return isCount(oldest) && isCount(safePoint) && isCount(unreachedEpoch) && isCount(format) && isCount(beat)
+    ? { url, oldest, safePoint, unreachedEpoch, format, beat }
     : undefined
 }
 

@@ -11,7 +11,7 @@ export interface Sighting {
 }
 
 /** A row that has not changed for this long belongs to a dead server. */
-const DEAD_MS = 20_000
+export const DEAD_MS = 20_000
 
 /**
  * The rows as this server has seen them. A row counts as alive while it changes. Only this server's monotonic clock measures

@@ -25,6 +25,8 @@ export interface TableRegistryOptions {
   readonly id: string
   /** Where the other servers reach this one. */
   readonly url: string
+  /** The newest format of the table that this server knows. */
+  readonly format: number
   /** Milliseconds of this process' monotonic clock. */
   readonly elapsedMs: () => number
   /** Epoch of the leader of the timestamps that this server cannot reach; 0: none. Called before each beat. */
@@ -41,6 +43,7 @@ export class TableRegistry implements Registry {
   readonly id: string
   readonly #rows: RegistryRows
   readonly #url: string
+  readonly #format: number
   readonly #elapsedMs: () => number
   readonly #timer: Timer
   readonly #name: RegistryName
@@ -66,11 +69,12 @@ export class TableRegistry implements Registry {
   readonly #jobs = new Set<Job>()
   #jobBeat = 0
 
-  constructor({ rows, id, url, elapsedMs, timer = backgroundTimer, ...options }: TableRegistryOptions) {
+  constructor({ rows, id, url, format, elapsedMs, timer = backgroundTimer, ...options }: TableRegistryOptions) {
     this.id = id
     this.#unreachedEpoch = options.unreachedEpoch ?? (() => 0)
     this.#onTwin = options.onTwin ?? (() => {})
     this.#url = url
+    this.#format = format
     this.#elapsedMs = elapsedMs
     this.#timer = timer
     this.#name = `server/${id}`
@@ -137,6 +141,7 @@ export class TableRegistry implements Registry {
       oldest: this.#oldest(),
       safePoint: this.#safePoint,
       unreachedEpoch: this.#unreachedEpoch(),
+      format: this.#format,
       beat: ++this.#beat,
     })
     for (let tries = 0; tries < 2; tries++) {

@@ -15,15 +15,23 @@ const FLAGS = {
 
 export const bigtable: Command = {
   flags: FLAGS,
-  operands: ['init|check', 'ADDRESS'],
+  operands: ['init|check|upgrade|move', 'ADDRESS'],
   help: `Usage: perkv bigtable init bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
        perkv bigtable check [flags] bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
+       perkv bigtable upgrade bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
+       perkv bigtable move bigtable://PROJECT/INSTANCE/TABLE?app_profile=ID
 
 init makes the table and its families, where they are missing; a second run changes nothing. Servers then share the table:
 perkv serve --store bigtable://PROJECT/INSTANCE/TABLE
 
 check reads every cell of the table, and changes nothing; servers may go on. One line per problem. Exit codes: 0 sound,
 1 damaged or could not run, 2 used wrongly. What it marks as a warning is no damage.
+
+upgrade raises the format of the table to the newest that this PerKV serves, once every server knows it. Older servers are refused
+from then on.
+
+move makes the cluster that this app profile routes to the one that all servers use. Stop all servers first; it waits until
+everything is replicated.
 
 It needs Google's client (npm install --save-prod @google-cloud/bigtable@6.5.1), and credentials as Google's own tools find them.
 BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator instead.
@@ -34,19 +42,45 @@ ${flagsHelp(FLAGS)}`,
   async run(args, env) {
     const flags = readFlags(FLAGS, args, env, this.operands)
     const [action, text = ''] = flags.positionals
-    if (action !== 'init' && action !== 'check') throw new UsageError(`"${action}" is neither init nor check`)
+    if (action !== 'init' && action !== 'check' && action !== 'upgrade' && action !== 'move')
+      throw new UsageError(`"${action}" is none of init, check, upgrade, move`)
     const address = parseTableAddress(text)
     if (action === 'init') await init(address)
+    else if (action === 'upgrade') await upgrade(address)
+    else if (action === 'move') await move(address)
     else await check(address, flags.isSet('json'), integer(flags.required('problems-max'), 0, 1_000_000))
     process.exit() // Google's client keeps its connections open.
   },
 }
 
 async function init(address: TableAddress): Promise<void> {
-  const { makeTable, requireSoundTable } = await import('../store/table/bigtable/table-admin.js') // Loads Google's client.
-  const made = await makeTable(address)
-  await requireSoundTable(address)
+  const { initTable } = await formatAdmin()
+  const made = await initTable(address, warn)
   await print(textOf(printTableAddress(address), made))
+}
+
+async function upgrade(address: TableAddress): Promise<void> {
+  const { upgradeTableAt } = await formatAdmin()
+  const { from, to } = await upgradeTableAt(address, warn)
+  const done =
+    from === to ? `has format ${to} already, the newest of this PerKV` : `has format ${to} now; it had ${from}`
+  await print(`${printTableAddress(address)} ${done}\n`)
+}
+
+async function move(address: TableAddress): Promise<void> {
+  const { moveTableAt } = await formatAdmin()
+  const { from = 'an unknown one', to } = await moveTableAt(address)
+  const done = from === to ? `is served from cluster ${to} already` : `is served from cluster ${to} now; it was ${from}`
+  await print(`${printTableAddress(address)} ${done}\n`)
+}
+
+/** Loads Google's client. */
+function formatAdmin(): Promise<typeof import('../store/table/bigtable/format-admin.js')> {
+  return import('../store/table/bigtable/format-admin.js')
+}
+
+function warn(message: string): void {
+  process.stderr.write(`perkv: ${message}\n`)
 }
 
 async function check(address: TableAddress, isJson: boolean, shownMax: number): Promise<void> {
@@ -67,9 +101,10 @@ async function check(address: TableAddress, isJson: boolean, shownMax: number): 
 }
 
 function asJson(checked: CheckedTable, findings: readonly Finding[]): object {
-  const { rows, serverRows, versions, locks, bytes, largestRow, comparedOneIn, problems, warnings } = checked
+  const { format, cluster, rows, serverRows, versions, locks, bytes, largestRow, comparedOneIn, problems, warnings } =
+    checked
   const table = {
-    ...{ rows, server_rows: serverRows, versions, locks, bytes },
+    ...{ format, cluster, rows, server_rows: serverRows, versions, locks, bytes },
     ...(largestRow && { largest_row: { key: asBase64(largestRow.key), bytes: largestRow.bytes } }),
     compared_one_in: comparedOneIn,
   }
@@ -88,10 +123,12 @@ function asBase64(key: Uint8Array): object {
 }
 
 function linesOf(checked: CheckedTable, findings: readonly Finding[]): string {
-  const { rows, serverRows, versions, locks, bytes, largestRow, comparedOneIn, problems, warnings } = checked
+  const { format, cluster, rows, serverRows, versions, locks, bytes, largestRow, comparedOneIn, problems, warnings } =
+    checked
   const lines = findings.map(({ kind, isProblem, message }) => `${isProblem ? '' : 'warning: '}${kind}: ${message}`)
   if (problems + warnings > findings.length) lines.push(`... ${amount(problems + warnings, 'finding')} in all`)
   lines.push(
+    `format    ${format ?? 'unknown'}${cluster === undefined ? '' : `, served from cluster ${cluster}`}`,
     `rows      ${rows.toLocaleString('en')}, and ${serverRows.toLocaleString('en')} of the server`,
     `versions  ${versions.toLocaleString('en')}`,
     `locks     ${locks.toLocaleString('en')}`,
@@ -112,14 +149,20 @@ function print(text: string): Promise<void> {
   return new Promise((resolve) => process.stdout.write(text, () => resolve()))
 }
 
-function textOf(address: string, made: { readonly table: boolean; readonly families: readonly string[] }): string {
-  const { table, families } = made
+interface MadeTable {
+  readonly table: boolean
+  readonly families: readonly string[]
+  readonly format: { readonly cluster?: string | undefined }
+}
+
+function textOf(address: string, { table, families, format: { cluster } }: MadeTable): string {
   const what = table
     ? `made the table of ${address}`
     : families.length > 0
       ? `added to ${address}: ${families.join(', ')}`
       : `${address} is there already, and nothing was changed`
-  return `${what}
+  const where = cluster === undefined ? '' : `\nIt is served from cluster ${cluster}.`
+  return `${what}${where}
 Servers need an app profile with single-cluster routing that allows single-row transactions. This one does.
 Start as many as you like: perkv serve --store '${address}'
 `

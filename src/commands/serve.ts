@@ -41,7 +41,11 @@ ${flagsHelp(limitFlags)}`,
     const removePidFile = await withPidFile(pidFile, server)
     say(`${readyLine(config.tokenFile, server)}\n`)
     server.logStart()
-    const signal = await (server.failed === undefined ? stopping : Promise.race([stopping, server.failed]))
+    const signal = await Promise.race([stopping, server.failed])
+    if (typeof signal !== 'string') {
+      await server.close()
+      throw signal
+    }
     const stoppedAtMs = performance.now()
     log.info({ signal }, `${signal}: stopping, requests in flight are finished`)
     await server.close()

@@ -6,9 +6,9 @@ import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
-import { BigtableSetupError } from '../store/table/bigtable/bigtable-setup-error.js'
 import { printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
 import { KEY_BYTES_MAX, VALUE_BYTES_MAX } from '../store/table/layout/row-keys.js'
+import { UnusableTable } from '../store/table/layout/unusable-table.js'
 import type { Config } from './config.js'
 
 export interface OpenedStore {
@@ -20,8 +20,8 @@ export interface OpenedStore {
   readonly member?: Member | undefined
   /** Absent: this process has the store to itself. */
   readonly registry?: Registry | undefined
-  /** Rejects when the server must not go on. Absent: that is never so. */
-  readonly failed?: Promise<never> | undefined
+  /** Fulfilled when the server must not go on. The message is one line. Absent: that is never so. */
+  readonly failed?: Promise<Error> | undefined
   /** Logs the result of the start. */
   logStart(): void
   /** Removes the files of a failed start. */
@@ -30,7 +30,7 @@ export interface OpenedStore {
 
 /**
  * @param url where other servers reach this one, if several share the store.
- * @throws DataDirectoryError; BigtableSetupError.
+ * @throws DataDirectoryError; UnusableTable.
  */
 export function openStore(config: Config, url: string, log: Logger): Promise<OpenedStore> {
   return typeof config.store === 'string' ? openDirectory(config, log) : openOnBigtable(config, config.store, url, log)
@@ -89,18 +89,18 @@ async function openOnBigtable(config: Config, address: TableAddress, url: string
     valueBytesMax: Math.min(asked.valueBytesMax, VALUE_BYTES_MAX),
   }
   const place = printTableAddress(address)
-  let fail = (_error: Error): void => {}
-  const failed = new Promise<never>((_, reject) => {
-    fail = reject
+  let onEnd = (_: string): void => {}
+  const failed = new Promise<Error>((resolve) => {
+    onEnd = (message) => resolve(new UnusableTable(message))
   })
-  failed.catch(() => {}) // It may fail before anybody listens.
   const { store, member } = await openBigtable({
     ...{ address, url },
     answers: new AnswerBudget(limits),
     onRole: (message) => log.info(message),
     onTimestamps: (message) => log.warn(message),
-    onEnd: (why) => fail(new BigtableSetupError(`${place}: ${why}; this server ends`)),
+    onEnd,
     onClockStep: (message) => log.warn(message),
+    onUnknownCluster: (message) => log.warn(message),
   })
   const logStart = (): void =>
     log.info({ server: member.id }, `serves ${place}; other servers reach this one at ${url}`)

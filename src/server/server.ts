@@ -22,8 +22,8 @@ export interface RunningServer {
   readonly place: string
   /** Path of the certificate, when it is self-signed: clients must be told to trust it. */
   readonly caFile: string | undefined
-  /** Rejects when the server must not go on. Absent: that is never so. */
-  readonly failed: Promise<never> | undefined
+  /** Fulfilled when the server must not go on, and has to be closed. The message is one line. */
+  readonly failed: Promise<Error>
   /** Logs the result of the start. */
   logStart(): void
   /** Reads tokens and certificates again. Keeps the old ones when the new ones cannot be used. */
@@ -34,7 +34,7 @@ export interface RunningServer {
 
 /**
  * Opens the store and listens. Cheap checks come first, and a start that fails leaves no directory behind.
- * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError; BigtableSetupError.
+ * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError; UnusableTable.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
   const { durability, gc, host, fastLane, slowMs, tracesUrl } = config
@@ -69,7 +69,7 @@ export async function startServer(config: Config, version: string, log: Logger):
     return {
       url,
       place: opened.place,
-      failed: opened.failed,
+      failed: opened.failed ?? new Promise(() => {}),
       caFile: secrets.tls && isSelfSigned(secrets.tls.cert) ? config.tls?.cert : undefined,
       logStart() {
         opened.logStart()

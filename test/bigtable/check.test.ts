@@ -33,7 +33,7 @@ test('a table that is written is sound; what is damaged is said, and changes not
   expect(await runCli(['bigtable', 'init', text], env())).toMatchObject({ code: 0 })
   expect(await check(text)).toMatchObject({
     code: 0,
-    stdout: expect.stringContaining('rows      0, and 0 of the server'),
+    stdout: expect.stringContaining('format    1\nrows      0, and 1 of the server'),
   })
   const server = await startProcess('-', ['--store', text, '--log-level', 'error'], undefined, env())
   await fill(server)
@@ -50,7 +50,10 @@ test('a table that is written is sound; what is damaged is said, and changes not
   const { code, stdout } = await check(text, '--json')
   expect(code).toBe(0)
   const sound = JSON.parse(stdout) as { table: { rows: number; versions: number; bytes: number } }
-  expect(sound).toMatchObject({ sound: true, problems: 0, warnings: 0, findings: [], table: { rows: 608, locks: 0 } })
+  expect(sound).toMatchObject({
+    ...{ sound: true, problems: 0, warnings: 0, findings: [] },
+    table: { format: 1, rows: 608, locks: 0 },
+  })
   expect(sound.table.versions).toBeGreaterThan(1200)
   expect(sound.table.bytes).toBeGreaterThan(60 * 10_000)
 
@@ -108,7 +111,7 @@ test('what cannot be checked is said in one line', async () => {
   for (const [args, code, why] of [
     [['check', missing], 1, `${missing}: there is no such table`],
     [['check'], 2, 'ADDRESS is missing'],
-    [['mend', missing], 2, '"mend" is neither init nor check'],
+    [['mend', missing], 2, '"mend" is none of init, check, upgrade, move'],
     [['check', 'bigtable://x'], 1, 'is no address of a table'],
   ] as const) {
     const { stdout, stderr, ...finished } = await runCli(['bigtable', ...args], env())

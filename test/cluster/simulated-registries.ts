@@ -78,6 +78,7 @@ export class SimulatedServer {
       rows: rows.seenBy(process),
       id,
       url: `http://${id}:7400`,
+      format: 1,
       elapsedMs: () => beganMs + pace * world.nowMs,
       timer: (ms, call) => process.after(ms / pace, call),
       ...options,

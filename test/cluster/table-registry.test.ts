@@ -151,10 +151,11 @@ test('a row that nobody can read stops collections, until it is forgotten', asyn
 })
 
 test('records keep what they have, and fields of later versions do not hurt', () => {
-  const record = { url: 'http://a:1', oldest: 5, safePoint: 3, unreachedEpoch: 4, beat: 9 }
+  const record = { url: 'http://a:1', oldest: 5, safePoint: 3, unreachedEpoch: 4, format: 2, beat: 9 }
   expect(decodeServer(encodeServer(record))).toEqual(record)
   const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)
   expect(decodeServer(bytes('{"url":"http://a","oldest":1,"safe_point":0,"beat":1,"more":[]}'))).toMatchObject({
+    format: 1,
     beat: 1,
   })
   for (const bad of [

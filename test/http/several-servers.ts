@@ -88,7 +88,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
       const { timer } = time
       const url = `http://127.0.0.1:${port}`
       const rows = registryRowsOf(table)
-      const registry = new TableRegistry({ rows, id, url, timer, elapsedMs: () => time.nowMs })
+      const registry = new TableRegistry({ rows, id, url, format: 1, timer, elapsedMs: () => time.nowMs })
       const database = await Database.open(store, { limits, registry, onError: () => {} })
       const authenticate = known && ((token: string) => known.grantOf(token))
       const log = createLog('silent')

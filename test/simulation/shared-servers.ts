@@ -4,8 +4,9 @@ import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Clock } from '../../src/oracle/clock.js'
 import { type Answering, asksBy } from '../../src/oracle/signed-ask.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
-import { BigtableSetupError } from '../../src/store/table/bigtable/bigtable-setup-error.js'
 import { joinTable } from '../../src/store/table/bigtable/open-bigtable.js'
+import { NEWEST_FORMAT } from '../../src/store/table/format/format-row.js'
+import { UnusableTable } from '../../src/store/table/layout/unusable-table.js'
 import { LOGICAL_PER_MS } from '../../src/timestamp.js'
 import type { Faults } from './faults.js'
 import type { RunningServer } from './running-server.js'
@@ -45,7 +46,8 @@ export class SharedServers {
         answers: new AnswerBudget(DEFAULT_LIMITS),
         onRole: () => {},
         onTimestamps: () => {},
-        onEnd: (why) => violations.add('defect', why),
+        onEnd: (message) => violations.add('defect', message),
+        serving: { place: 'tests', newest: NEWEST_FORMAT },
       },
       asksOf: (secret) => ({
         ask: asksBy(secret, (name, target, body, _, signal) => this.#post(owner, name, target, body, signal)),
@@ -108,5 +110,5 @@ export class SharedServers {
 
 /** A table that does not answer, for a while. */
 export function isAway(error: unknown): boolean {
-  return isKvError(error, 'storage_unavailable') || error instanceof BigtableSetupError
+  return isKvError(error, 'storage_unavailable') || error instanceof UnusableTable
 }

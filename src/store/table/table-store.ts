@@ -162,13 +162,13 @@ export class TableStore implements Store {
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
-    const fault = (): string | undefined => this.#watch?.fault ?? oracle.state.late
+    const fault = (): string | undefined => restoreGate.fault ?? this.#watch?.fault ?? oracle.state.late
     this.upkeep = {
       probe: () => restoreGate.peek() === undefined && fault() === undefined,
       get fault() {
         return fault()
       },
-      isReported: () => false,
+      isReported: () => restoreGate.fault !== undefined,
       get restoring() {
         const run = restoreGate.peek()
         if (run === undefined) return undefined

@@ -8,6 +8,7 @@ import type { Lock } from '../../../src/percolator/lock.js'
 import { rollbackRecord, type WriteRecord } from '../../../src/percolator/write.js'
 import { ComparedTransactions } from '../../../src/store/table/check/compared-transactions.js'
 import type { RawRow, RawRows } from '../../../src/store/table/check/raw-rows.js'
+import { encodeFormat, FIRST_FORMAT } from '../../../src/store/table/format/format-row.js'
 import { descending, LOCK, REVISION } from '../../../src/store/table/layout/layout.js'
 import type { TableStore } from '../../../src/store/table/table-store.js'
 import { del, prewriteOf, put, START_MS, utf8, write } from '../support.js'
@@ -308,6 +309,12 @@ const CASES: readonly Case[] = [
     message: /the server's row "oracle": the oracle's row is damaged/,
   },
   {
+    what: 'a damaged record of the format',
+    plant: () => rows.plant('\0\0format', { family: 'o', qualifier: 'o', value: utf8('{}') }),
+    finds: ['damaged_record'],
+    message: /the server's row "format": the record of the format is damaged/,
+  },
+  {
     what: 'a damaged secret',
     plant: () => rows.plant('\0\0secret', { family: 'o', qualifier: 'o', value: utf8('short') }),
     finds: ['damaged_record'],
@@ -383,6 +390,27 @@ describe('what is found', () => {
       for (const { kind, isProblem } of findings) expect([kind, isProblem]).toEqual([kind, !WARNINGS.includes(kind)])
       expect(counted.problems + counted.warnings).toBe(findings.length)
     })
+
+  test('an app profile that routes to another cluster than servers use', async () => {
+    rows.plant('\0\0format', {
+      ...{ family: 'o', qualifier: 'o' },
+      value: encodeFormat({ ...FIRST_FORMAT, cluster: 'a', turn: 1 }),
+    })
+    const serving = { place: 't', newest: FIRST_FORMAT }
+    expect((await checked(rows, { now, serving })).table).toMatchObject({ format: 1, cluster: 'a', problems: 0 })
+    const { findings } = await checked(rows, { now, serving: { ...serving, cluster: 'b' } })
+    expect(findings).toMatchObject([{ kind: 'bad_settings', isProblem: true }])
+    expect(findings[0]?.message).toMatch(/^t: the table is served from cluster a, but this app profile routes to b/)
+  })
+
+  test('a table of a newer format is not checked', async () => {
+    rows.plant('\0\0format', {
+      ...{ family: 'o', qualifier: 'o' },
+      value: encodeFormat({ format: 2, program: '0.9.0', turn: 1 }),
+    })
+    const check = checked(rows, { now, serving: { place: 't', newest: FIRST_FORMAT } })
+    await expect(check).rejects.toThrow('t: the table has format 2, written by a newer PerKV (0.9.0 or later)')
+  })
 
   test('a restore that is not complete', async () => {
     const fresh = new MemoryTable()

@@ -5,6 +5,7 @@ import type { Finding } from '../../../src/store/table/check/check-row.js'
 import { type CheckedTable, checkTable } from '../../../src/store/table/check/check-table.js'
 import type { ComparedTransactions } from '../../../src/store/table/check/compared-transactions.js'
 import type { RawCell, RawRow, RawRows } from '../../../src/store/table/check/raw-rows.js'
+import type { Serving } from '../../../src/store/table/format/format-row.js'
 import type { Table, TableRow } from '../../../src/store/table/layout/table.js'
 
 const PAGE_ROWS = 3
@@ -65,7 +66,7 @@ export class PlantedRows implements RawRows {
 /** @returns what a check says, and all that it finds. */
 export async function checked(
   rows: RawRows,
-  options: { now?: () => number; compared?: ComparedTransactions } = {},
+  options: { now?: () => number; compared?: ComparedTransactions; serving?: Serving } = {},
 ): Promise<{ readonly table: CheckedTable; readonly findings: readonly Finding[] }> {
   const findings: Finding[] = []
   const table = await checkTable(rows, {

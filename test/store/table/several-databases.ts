@@ -38,7 +38,7 @@ export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
       })
       await store.start()
       const registry = new TableRegistry({
-        ...{ rows: registryRowsOf(table), id: `server-${i}`, url: `http://server-${i}` },
+        ...{ rows: registryRowsOf(table), id: `server-${i}`, url: `http://server-${i}`, format: 1 },
         elapsedMs: () => clock.elapsedMs(),
       })
       return Database.open(store, { limits: DEFAULT_LIMITS, registry, onError: () => {} })

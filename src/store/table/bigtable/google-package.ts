@@ -151,6 +151,21 @@ export interface TableAdminClient extends Client {
     },
     options: CallOptions,
   ): Promise<unknown>
+  generateConsistencyToken(
+    request: { readonly name: string },
+    options: CallOptions,
+  ): Promise<readonly [{ readonly consistencyToken: string }, ...unknown[]]>
+  checkConsistency(
+    request: { readonly name: string; readonly consistencyToken: string },
+    options: CallOptions,
+  ): Promise<readonly [{ readonly consistent: boolean }, ...unknown[]]>
+}
+
+export interface InstanceAdminClient extends Client {
+  getAppProfile(
+    request: { readonly name: string },
+    options: CallOptions,
+  ): Promise<readonly [{ readonly singleClusterRouting?: { readonly clusterId: string } | null }, ...unknown[]]>
 }
 
 interface Gax {
@@ -160,6 +175,7 @@ interface Gax {
 interface Clients {
   readonly BigtableClient: new (options: object) => DataClient
   readonly BigtableTableAdminClient: new (options: object) => TableAdminClient
+  readonly BigtableInstanceAdminClient: new (options: object) => InstanceAdminClient
 }
 
 export async function openDataClient(): Promise<DataClient> {
@@ -170,6 +186,11 @@ export async function openDataClient(): Promise<DataClient> {
 export async function openTableAdminClient(): Promise<TableAdminClient> {
   const { BigtableTableAdminClient } = await loadClients()
   return initialized(new BigtableTableAdminClient(connectionOptions()))
+}
+
+export async function openInstanceAdminClient(): Promise<InstanceAdminClient> {
+  const { BigtableInstanceAdminClient } = await loadClients()
+  return initialized(new BigtableInstanceAdminClient(connectionOptions()))
 }
 
 async function loadClients(): Promise<Clients> {

@@ -4,10 +4,10 @@ const INVALID_ARGUMENT = 3
 export const DEADLINE_EXCEEDED = 4
 export const NOT_FOUND = 5
 export const ALREADY_EXISTS = 6
-const PERMISSION_DENIED = 7
+export const PERMISSION_DENIED = 7
 const FAILED_PRECONDITION = 9
 const OUT_OF_RANGE = 11
-const UNIMPLEMENTED = 12
+export const UNIMPLEMENTED = 12
 const UNAUTHENTICATED = 16
 
 /**

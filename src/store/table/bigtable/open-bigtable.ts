@@ -10,6 +10,7 @@ import { type Answering, type Asks, answering } from '../../../oracle/signed-ask
 import { TIMESTAMPS } from '../../../oracle/timestamp-ask.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import type { AnswerBudget } from '../../answer-budget.js'
+import { decodeFormat, misfitOf, requireFit, type Serving } from '../format/format-row.js'
 import { RECORD, SECRET_BYTES } from '../layout/layout.js'
 import { recordAt } from '../layout/record-at.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
@@ -23,6 +24,7 @@ import { reportToLeader } from '../waits/report-to-leader.js'
 import { LOCK_WAITS } from '../waits/wait-report.js'
 import { WaitReports } from '../waits/wait-reports.js'
 import { BigtableSetupError } from './bigtable-setup-error.js'
+import { servingOf } from './format-admin.js'
 import { openTable } from './google-client.js'
 import type { TableAddress } from './table-address.js'
 import { requireSoundTable } from './table-admin.js'
@@ -40,9 +42,10 @@ export interface OpenBigtableOptions {
   readonly onRole: (message: string) => void
   /** Called with what keeps timestamps from being handed out, and when that is over. */
   readonly onTimestamps: (message: string) => void
-  /** Called when this server must end: its table is another one, or its URL is another server's. */
-  readonly onEnd: (why: string) => void
   readonly onClockStep: (message: string) => void
+  readonly onUnknownCluster: (message: string) => void
+  /** Called with one line when this server must not serve the table any more: it refuses all calls, and should be closed. */
+  readonly onEnd: (message: string) => void
 }
 
 export interface Member {
@@ -54,17 +57,19 @@ export interface Member {
 }
 
 /**
- * @throws BigtableMissing; BigtableSetupError when the table can't be served from; KvError `storage_unavailable` when Bigtable
+ * @throws BigtableMissing; UnusableTable when the table can't be served from; KvError `storage_unavailable` when Bigtable
  *   does not answer.
  */
 export async function openBigtable(options: OpenBigtableOptions): Promise<{ store: TableStore; member: Member }> {
-  const { address, onClockStep } = options
+  const { address, onClockStep, onUnknownCluster } = options
   await requireSoundTable(address)
+  const serving = await servingOf(address, onUnknownCluster)
   const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
-  return joinTable(await openTable(address), { ...options, asksOf, clock: new Clock({ onStep: onClockStep }) })
+  return joinTable(await openTable(address), { ...options, serving, asksOf, clock: new Clock({ onStep: onClockStep }) })
 }
 
 interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole' | 'onTimestamps' | 'onEnd'> {
+  readonly serving: Serving
   readonly clock: Clock
   readonly registeringMs?: number | undefined
   /** @param secret shared by the servers of the table. */
@@ -74,15 +79,22 @@ interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onR
 /** @param table must exist. @throws as `openBigtable`. @internal */
 export async function joinTable(
   table: Table,
-  { url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, asksOf }: JoinOptions,
+  { serving, url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, asksOf }: JoinOptions,
 ): Promise<{ store: TableStore; member: Member }> {
+  await requireFit(table, serving) // Before anything is written.
   const secret = await secretOf(table)
-  const restoreGate = new RestoreGate(table)
+  const restoreGate = new RestoreGate(table, {
+    onEnd,
+    misfitOf: (format) => format && misfitOf(decodeFormat(format), serving),
+  })
   await restoreGate.start().catch((error: unknown) => {
     if (!(error instanceof CorruptRecord)) throw error
-    throw new BigtableSetupError('the record of a restore in the table is damaged: run perkv bigtable check', {
-      cause: error,
-    })
+    throw new BigtableSetupError(
+      'the record of a restore or of the format in the table is damaged: run perkv bigtable check',
+      {
+        cause: error,
+      },
+    )
   })
   const { ask, close } = asksOf(secret)
   const id = newServerId()
@@ -91,13 +103,14 @@ export async function joinTable(
     forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
     others: () => registry.others(),
   })
+  const end = (why: string): void => restoreGate.end(`${serving.place}: ${why}; this server ends`)
   const registry = new TableRegistry({
-    ...{ rows: registryRowsOf(table), id, url, elapsedMs: () => clock.elapsedMs() },
+    ...{ rows: registryRowsOf(table), id, url, format: serving.newest.format, elapsedMs: () => clock.elapsedMs() },
     unreachedEpoch: () => oracle.unreachedEpoch,
     onTwin: (twin) =>
-      onEnd(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
+      end(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
   })
-  const watch = new TableWatch({ table, secret, onAnother: onEnd })
+  const watch = new TableWatch({ table, secret, onAnother: end })
   oracle.start()
   watch.start()
   const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))

@@ -50,6 +50,13 @@ export function instanceName({ project, instance }: TableAddress): string {
   return `projects/${project}/instances/${instance}`
 }
 
+/** Google's name of the profile that calls without one have. */
+const DEFAULT_PROFILE = 'default'
+
+export function appProfileName(address: TableAddress): string {
+  return `${instanceName(address)}/appProfiles/${address.appProfile ?? DEFAULT_PROFILE}`
+}
+
 export function tableName(address: TableAddress): string {
   return `${instanceName(address)}/tables/${address.table}`
 }

@@ -190,7 +190,7 @@ function changesRefused(address: TableAddress, error: unknown): BigtableSetupErr
 }
 
 /** @throws BigtableSetupError with the failure as its cause. */
-async function repeated<T>(address: TableAddress, call: (ms: number) => Promise<T>): Promise<T> {
+export async function repeated<T>(address: TableAddress, call: (ms: number) => Promise<T>): Promise<T> {
   const patience = new Patience()
   for (;;)
     try {
@@ -203,7 +203,8 @@ async function repeated<T>(address: TableAddress, call: (ms: number) => Promise<
     }
 }
 
-function causeCode(error: unknown): number | undefined {
+/** @param error of `repeated`. */
+export function causeCode(error: unknown): number | undefined {
   return grpcCode((error as Error).cause)
 }
 

@@ -3,6 +3,7 @@ import { decodeClaim, decodeHint } from '../../../observers/rules/codec/hinted-c
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import type { SystemName } from '../../system-records.js'
+import { decodeFormat } from '../format/format-row.js'
 import { CLAIM, RECORD, SECRET_BYTES } from '../layout/layout.js'
 import { systemNameOf } from '../layout/row-keys.js'
 import { decodeRestoreRecord } from '../restore/restore-row.js'
@@ -45,6 +46,7 @@ export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRe
 /** Some kinds have other values here than on LevelDB. @throws CorruptRecord */
 function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSystemRecord): Finding | undefined {
   if (name === 'oracle') decodeOracleRecord(value)
+  else if (name === 'format') decodeFormat(value)
   else if (name === 'secret') {
     if (value.length !== SECRET_BYTES) throw new CorruptRecord(`the secret has ${value.length} bytes`)
   } else if (name === 'restore') {

@@ -7,7 +7,16 @@ import { isOutcomeKey } from '../../../percolator/codec/outcome-key.js'
 import { isExpired, type Lock } from '../../../percolator/lock.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
+import {
+  decodeFormat,
+  FIRST_FORMAT,
+  FORMAT_KEY,
+  newerFormat,
+  otherCluster,
+  type Serving,
+} from '../format/format-row.js'
 import { isRowOfUser, keyOfRow, rowKeyOf, rowKeyOfSystem } from '../layout/row-keys.js'
+import { UnusableTable } from '../layout/unusable-table.js'
 import { type CheckedRow, checkRow, type Finding } from './check-row.js'
 import { checkServerRow, type RequireSystemRecord } from './check-server-row.js'
 import { ComparedTransactions, type Seen } from './compared-transactions.js'
@@ -22,11 +31,17 @@ export interface CheckTableOptions {
   readonly onFinding: (finding: Finding) => void
   readonly onProgress?: (rows: number) => void
   readonly requireSystemRecord: RequireSystemRecord
+  /** Absent: the table's format and cluster are not compared with those of this program. */
+  readonly serving?: Serving | undefined
   readonly now?: () => number
   readonly compared?: ComparedTransactions
 }
 
 export interface CheckedTable {
+  /** undefined: its record is damaged. */
+  readonly format: number | undefined
+  /** Bigtable's cluster that all servers have to use, if it is known. */
+  readonly cluster: string | undefined
   readonly rows: number
   readonly serverRows: number
   readonly versions: number
@@ -42,7 +57,7 @@ export interface CheckedTable {
 /**
  * Reads all rows of a table once, page by page, while servers may write. Findings in a row, and locks and records that contradict
  * other rows, are confirmed by a second read: a problem is reported only if it is there both times.
- * @throws KvError `storage_unavailable`
+ * @throws UnusableTable for a newer format; KvError `storage_unavailable`
  */
 export async function checkTable(rows: RawRows, options: CheckTableOptions): Promise<CheckedTable> {
   const check = new Check(rows, options)
@@ -56,6 +71,8 @@ interface Newest {
 }
 
 class Check implements CheckedTable {
+  format: number | undefined
+  cluster: string | undefined
   rows = 0
   serverRows = 0
   versions = 0
@@ -80,6 +97,7 @@ class Check implements CheckedTable {
   }
 
   async run(): Promise<void> {
+    await this.#checkFormat()
     for (let start = ZERO; ; ) {
       const page = await this.#raw.page(start)
       const last = page.at(-1)
@@ -90,6 +108,20 @@ class Check implements CheckedTable {
       start = Buffer.concat([last.key, ZERO])
     }
     await this.#checkMark()
+  }
+
+  /** A table of a newer format has rows that this program does not understand. */
+  async #checkFormat(): Promise<void> {
+    const record = await this.#recordAt(FORMAT_KEY, decodeFormat)
+    if (record === 'damaged') return // The walk reports it.
+    this.format = (record ?? FIRST_FORMAT).format
+    this.cluster = record?.cluster
+    const { serving } = this.#options
+    if (record === undefined || serving === undefined) return
+    const newer = newerFormat(record, serving)
+    if (newer !== undefined) throw new UnusableTable(newer)
+    const message = otherCluster(record, serving)
+    if (message !== undefined) this.#found({ kind: 'bad_settings', isProblem: true, message })
   }
 
   async #checkOne(row: RawRow, primaries: Map<string, Promise<CheckedRow | undefined>>): Promise<void> {
@@ -160,8 +192,9 @@ class Check implements CheckedTable {
   async #checkMark(): Promise<void> {
     if (this.#newest === undefined) return
     const { key, write } = this.#newest
-    const mark = await this.#mark()
-    if (mark === 'damaged') return // The damage was reported already.
+    const oracle = await this.#recordAt(rowKeyOfSystem('oracle'), decodeOracleRecord)
+    if (oracle === 'damaged') return // The damage was reported already.
+    const mark = oracle?.mark
     const what = `the ${write.type} record of ${printKey(key)} at ${write.commitTs}`
     if (mark !== undefined && write.commitTs <= mark) return
     const message =
@@ -171,12 +204,12 @@ class Check implements CheckedTable {
     this.#found({ kind: 'above_mark', isProblem: true, key, ts: write.commitTs, message })
   }
 
-  async #mark(): Promise<Timestamp | 'damaged' | undefined> {
-    const row = await this.#raw.row(rowKeyOfSystem('oracle'))
+  async #recordAt<T>(key: Buffer, decode: (value: Buffer) => T): Promise<T | 'damaged' | undefined> {
+    const row = await this.#raw.row(key)
     const value = row?.cells.find(({ family }) => family === 'o')?.value
     if (value === undefined) return undefined
     try {
-      return decodeOracleRecord(value).mark
+      return decode(value)
     } catch {
       return 'damaged'
     }

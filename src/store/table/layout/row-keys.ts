@@ -59,7 +59,7 @@ export function isRowOfUser(rowKey: Buffer): boolean {
 }
 
 export function rowKeyOfSystem(
-  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore',
+  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore' | 'format',
 ): Buffer {
   return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
 }

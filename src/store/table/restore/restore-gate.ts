@@ -1,13 +1,16 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { backgroundTimer } from '../../../event-loop/background-timer.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { FORMAT_KEY } from '../format/format-row.js'
+import { recordsAt } from '../layout/record-at.js'
 import type { Table } from '../layout/table.js'
 import {
   changeRestoreRecord,
   NO_RESTORE,
+  RESTORE_KEY,
   type RestoreRecord,
   type RestoreRun,
-  readRestoreRecord,
+  restoreRecordOf,
 } from './restore-row.js'
 
 const POLL_MS = 1000
@@ -17,10 +20,15 @@ const COPY_MS_MAX = 3000
 export interface RestoreGateOptions {
   readonly nowMs?: (() => number) | undefined
   readonly copyMsMax?: number | undefined
+  /** Why this server must not serve a table whose row of the format has this value. Each look reads it, by the same call. */
+  readonly misfitOf?: ((format: Buffer | undefined) => string | undefined) | undefined
+  /** Called once, with why this server must not serve the table any more. */
+  readonly onEnd?: ((message: string) => void) | undefined
 }
 
 /**
- * This server's copy of the row that says whether a restore is incomplete.
+ * This server's copy of the row that says whether a restore is incomplete, and of the row that says whether it may serve the
+ * table at all.
  *
  * A restore puts a marker there, and touches no row of a user before `quietMs` have passed. Suppose a copy is at most `copyMsMax`
  * old and shows no marker. Then no pair of a restore had been written when the server asked: what it has read is no half of a
@@ -31,6 +39,9 @@ export class RestoreGate {
   readonly #table: Table
   readonly #nowMs: () => number
   readonly #copyMsMax: number
+  readonly #misfitOf: (format: Buffer | undefined) => string | undefined
+  readonly #onEnd: (message: string) => void
+  #fault: string | undefined
   #record: RestoreRecord = NO_RESTORE
   /** Start of the newest read that showed this record. */
   #asOfMs = Number.NEGATIVE_INFINITY
@@ -39,8 +50,11 @@ export class RestoreGate {
   #isClosed = false
 
   /** @param table without a gate. */
-  constructor(table: Table, { nowMs = () => performance.now(), copyMsMax = COPY_MS_MAX }: RestoreGateOptions = {}) {
+  constructor(table: Table, options: RestoreGateOptions = {}) {
+    const { nowMs = () => performance.now(), copyMsMax = COPY_MS_MAX } = options
     this.#table = table
+    this.#misfitOf = options.misfitOf ?? (() => undefined)
+    this.#onEnd = options.onEnd ?? (() => {})
     this.#nowMs = nowMs
     this.#copyMsMax = copyMsMax
   }
@@ -51,6 +65,10 @@ export class RestoreGate {
   }
   get run(): RestoreRun | undefined {
     return this.#record.run
+  }
+  /** Why this server must not serve the table any more. Once set, it stays. */
+  get fault(): string | undefined {
+    return this.#fault
   }
   get safePoint(): Timestamp {
     return this.#record.safePoint
@@ -67,6 +85,13 @@ export class RestoreGate {
     this.#stopTimer()
   }
 
+  /** Nothing of the table is served or changed any more. */
+  end(message: string): void {
+    if (this.#fault !== undefined) return
+    this.#fault = message
+    this.#onEnd(message)
+  }
+
   #pollLater(): void {
     if (this.#isClosed) return
     this.#stopTimer = backgroundTimer(POLL_MS, () => void this.#pollSoon().then(() => this.#pollLater()))
@@ -75,7 +100,10 @@ export class RestoreGate {
   /** @returns the record of a read that begins now. @throws KvError `storage_unavailable`; CorruptRecord */
   async refresh(): Promise<RestoreRecord> {
     const beganMs = this.#nowMs()
-    const record = await readRestoreRecord(this.#table)
+    const [restore, format] = await recordsAt(this.#table, [RESTORE_KEY, FORMAT_KEY])
+    const misfit = this.#misfitOf(format)
+    if (misfit !== undefined) this.end(misfit)
+    const record = restoreRecordOf(restore)
     this.#note(record, beganMs)
     return record
   }
@@ -104,21 +132,35 @@ export class RestoreGate {
 
   /**
    * Call after rows of users were read, or before they are changed.
-   * @returns undefined when the copy is young enough and shows no restore. Otherwise a promise, which rejects with KvError
-   *   `storage_unavailable` while a restore is incomplete, or when that cannot be known.
+   * @returns undefined when the copy is young enough and shows no obstacle. Otherwise a promise, which rejects with KvError
+   *   `storage_unavailable` while a restore is incomplete, when this server must not serve any more, or when that cannot be
+   *   known.
    */
   requireRestored(): undefined | Promise<void> {
     const ageMs = this.#nowMs() - this.#asOfMs
     if (ageMs > this.#copyMsMax)
       return this.refresh().then(({ run }) => {
-        if (run !== undefined) throw incomplete()
+        const obstacle = this.#obstacleIn(run)
+        if (obstacle !== undefined) throw obstacle
       })
     if (ageMs > POLL_MS) void this.#pollSoon()
-    return this.run === undefined ? undefined : Promise.reject(incomplete())
+    const obstacle = this.#obstacleIn(this.run)
+    return obstacle && Promise.reject(obstacle)
+  }
+
+  #obstacleIn(run: RestoreRun | undefined): KvError | undefined {
+    if (this.fault !== undefined) return new KvError('storage_unavailable', this.fault, {})
+    return run && incomplete()
+  }
+
+  /** @throws KvError `storage_unavailable` when this server must not serve the table any more. */
+  requireServing(): void {
+    if (this.fault !== undefined) throw new KvError('storage_unavailable', this.fault, {})
   }
 
   /** Call before a restore changes rows. @throws KvError `storage_unavailable` when another server has taken over. */
   async requireHeld(holder: string): Promise<void> {
+    this.requireServing()
     if (this.#nowMs() - this.#asOfMs > this.#copyMsMax) await this.refresh()
     if (this.run?.holder !== holder) throw takenOver()
   }

@@ -8,7 +8,7 @@ import { rowKeyOfSystem } from '../layout/row-keys.js'
 import type { Table } from '../layout/table.js'
 
 const RESTORE = 'restore'
-const KEY = rowKeyOfSystem(RESTORE)
+export const RESTORE_KEY = rowKeyOfSystem(RESTORE)
 
 /** An incomplete restore. While the row has it, every server of the table refuses all other calls. */
 export interface RestoreRun extends RestoreProgress {
@@ -52,8 +52,8 @@ export function decodeRestoreRecord(bytes: Uint8Array): RestoreRecord {
   return { turn, safePoint, run }
 }
 
-export async function readRestoreRecord(table: Table): Promise<RestoreRecord> {
-  const value = await recordAt(table, KEY)
+/** @param value of the row; undefined: there is none. */
+export function restoreRecordOf(value: Buffer | undefined): RestoreRecord {
   return value === undefined ? NO_RESTORE : decodeRestoreRecord(value)
 }
 
@@ -71,7 +71,9 @@ export async function changeRestoreRecord<C extends Pick<RestoreRecord, 'safePoi
   const expected = before.turn === 0 ? undefined : encodeRestoreRecord(before)
   const value = encodeRestoreRecord(after)
   const row = { family: 'o', qualifier: RECORD } as const
-  const isDone = async () => encodeRestoreRecord(await readRestoreRecord(table)).equals(value)
-  const isChanged = await certainChange(table, KEY, { ...row, value: expected }, [{ ...row, value }], { isDone })
+  const isDone = async () => (await recordAt(table, RESTORE_KEY))?.equals(value) ?? false
+  const isChanged = await certainChange(table, RESTORE_KEY, { ...row, value: expected }, [{ ...row, value }], {
+    isDone,
+  })
   return isChanged ? after : undefined
 }

@@ -13,8 +13,9 @@ import type {
 import type { RestoreGate } from './restore-gate.js'
 
 /**
- * A table whose rows of users are neither read nor changed while a restore is incomplete; rows of the server are. The check comes
- * after a read, and before a change, which is done only if the row is as it was read.
+ * A table whose rows of users are neither read nor changed while a restore is incomplete; rows of the server are. Nothing is
+ * changed once this server must not serve any more. The check comes after a read, and before a change, which is done only if the
+ * row is as it was read.
  */
 export class TableBehindRestoreGate implements Table {
   readonly #table: Table
@@ -54,18 +55,23 @@ export class TableBehindRestoreGate implements Table {
     writes: readonly ColumnWrite[] | 'remove',
     withinMs?: number,
   ): Promise<Changed> {
-    if (isRowOfUser(key)) await this.#restoreGate.requireRestored()
+    await this.#requireOpen([key])
     return this.#table.change(key, expected, writes, withinMs)
   }
 
   async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    if (isRowOfUser(key)) await this.#restoreGate.requireRestored()
+    await this.#requireOpen([key])
     return this.#table.put(key, writes)
   }
 
   async remove(keys: readonly Buffer[]): Promise<void> {
-    if (keys.some(isRowOfUser)) await this.#restoreGate.requireRestored()
+    await this.#requireOpen(keys)
     return this.#table.remove(keys)
+  }
+
+  async #requireOpen(keys: readonly Buffer[]): Promise<void> {
+    this.#restoreGate.requireServing()
+    if (keys.some(isRowOfUser)) await this.#restoreGate.requireRestored()
   }
 
   close(): Promise<void> {

@@ -1,0 +1,79 @@
+import { DEAD_MS } from '../../../cluster/sightings.js'
+import { sleep } from '../../../event-loop/sleep.js'
+import { type FormatRecord, NEWEST_FORMAT, requireFit, type Serving } from '../format/format-row.js'
+import { moveTable } from '../format/move-table.js'
+import { upgradeTable } from '../format/upgrade-table.js'
+import type { Table } from '../layout/table.js'
+import { registryRowsOf } from '../records/registry-table.js'
+import { clusterOf } from './app-profile.js'
+import { BigtableSetupError } from './bigtable-setup-error.js'
+import { openTable } from './google-client.js'
+import { openTableAdminClient } from './google-package.js'
+import { waitForReplication } from './replication.js'
+import { printTableAddress, type TableAddress } from './table-address.js'
+import { type Made, makeTable, requireSoundTable } from './table-admin.js'
+
+/** Servers beat every 2 s, and one that stands still for this long counts as dead. */
+const pause = (): Promise<void> => sleep(DEAD_MS + 2000)
+
+export type OnUnknownCluster = (message: string) => void
+
+/** @throws BigtableSetupError; KvError `storage_unavailable` */
+export async function servingOf(address: TableAddress, onUnknown: OnUnknownCluster): Promise<Serving> {
+  const cluster = await clusterOf(address, onUnknown)
+  return { place: printTableAddress(address), newest: NEWEST_FORMAT, cluster }
+}
+
+/** Makes a table with the row of its format, or completes one. @throws as `servingOf` */
+export async function initTable(
+  address: TableAddress,
+  onUnknown: OnUnknownCluster,
+): Promise<Made & { readonly format: FormatRecord }> {
+  const made = await makeTable(address)
+  await requireSoundTable(address)
+  const serving = await servingOf(address, onUnknown)
+  const format = await withTable(address, (table) => requireFit(table, serving, made.table))
+  return { ...made, format }
+}
+
+/** Raises the format of a table to the newest one. @throws as `servingOf` */
+export async function upgradeTableAt(
+  address: TableAddress,
+  onUnknown: OnUnknownCluster,
+): Promise<{ readonly from: number; readonly to: number }> {
+  await requireSoundTable(address)
+  const serving = await servingOf(address, onUnknown)
+  const from = await withTable(address, (table) => upgradeTable(table, registryRowsOf(table), serving, pause))
+  return { from, to: serving.newest.format }
+}
+
+/** Makes the cluster of this app profile the one that all servers use. @throws as `servingOf` */
+export async function moveTableAt(
+  address: TableAddress,
+): Promise<{ readonly from: string | undefined; readonly to: string }> {
+  await requireSoundTable(address)
+  const refuse = (why: string): never => {
+    throw new BigtableSetupError(why)
+  }
+  const serving = await servingOf(address, refuse)
+  const { cluster = refuse(`${printTableAddress(address)}: its app profile names no cluster`) } = serving
+  const admin = await openTableAdminClient()
+  try {
+    const replicated = (): Promise<void> => waitForReplication(admin, address)
+    const from = await withTable(address, (table) =>
+      moveTable(table, { ...serving, cluster }, { servers: registryRowsOf(table), replicated, pause }),
+    )
+    return { from, to: cluster }
+  } finally {
+    await admin.close()
+  }
+}
+
+async function withTable<T>(address: TableAddress, body: (table: Table) => Promise<T>): Promise<T> {
+  const table = await openTable(address)
+  try {
+    return await body(table)
+  } finally {
+    await table.close()
+  }
+}

@@ -1,0 +1,135 @@
+import { CorruptRecord } from '../../../percolator/codec/key.js'
+import { certainChange } from '../layout/certain-change.js'
+import { RECORD } from '../layout/layout.js'
+import { recordAt } from '../layout/record-at.js'
+import { rowKeyOfSystem } from '../layout/row-keys.js'
+import type { Table } from '../layout/table.js'
+import { UnusableTable } from '../layout/unusable-table.js'
+
+/** A layout of the table's rows. */
+export interface TableFormat {
+  readonly format: number
+  /** The first version of PerKV that serves it. */
+  readonly program: string
+}
+
+/** Tables from before there was a row have this format. */
+export const FIRST_FORMAT: TableFormat = { format: 1, program: '0.3.0' }
+/** The newest format that this program serves. It serves all older ones too. */
+export const NEWEST_FORMAT: TableFormat = FIRST_FORMAT
+
+/** The row `00 00 format`. Every later format keeps these fields. A program that adds one raises the format. */
+export interface FormatRecord extends TableFormat {
+  /** Bigtable's cluster that every server has to use; absent: no server knew it yet. */
+  readonly cluster?: string | undefined
+  /** Grows with each change, so the row never has the same value twice. */
+  readonly turn: number
+}
+
+/** What a program brings along to a table. */
+export interface Serving {
+  /** Address of the table, for people. */
+  readonly place: string
+  readonly newest: TableFormat
+  /** Bigtable's cluster that this program's app profile routes to; absent: it is unknown. */
+  readonly cluster?: string | undefined
+}
+
+export const FORMAT_KEY = rowKeyOfSystem('format')
+const ROW_BYTES_MAX = 8192
+const TRIES_MAX = 10
+
+/** @internal */
+export function encodeFormat({ format, program, cluster, turn }: FormatRecord): Buffer {
+  return Buffer.from(JSON.stringify({ format, program, cluster, turn }))
+}
+
+/** @throws CorruptRecord */
+export function decodeFormat(bytes: Uint8Array): FormatRecord {
+  const { format, program, cluster, turn } = parsed(bytes)
+  if (!isCount(format) || !isCount(turn) || !isName(program) || !(cluster === undefined || isName(cluster)))
+    throw new CorruptRecord('the record of the format is damaged')
+  return { format, program, cluster, turn }
+}
+
+function parsed(bytes: Uint8Array): Readonly<Record<string, unknown>> {
+  if (bytes.length > ROW_BYTES_MAX) return {}
+  try {
+    const fields: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    return typeof fields === 'object' && fields !== null ? (fields as Record<string, unknown>) : {}
+  } catch {
+    return {}
+  }
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 1
+}
+
+/** Names stand in messages of one line. */
+function isName(value: unknown): value is string {
+  return typeof value === 'string' && /^[\w.+-]{1,64}$/.test(value)
+}
+
+/** @throws CorruptRecord; KvError `storage_unavailable` */
+export async function readFormat(table: Table): Promise<FormatRecord | undefined> {
+  const value = await recordAt(table, FORMAT_KEY)
+  return value && decodeFormat(value)
+}
+
+/**
+ * Changes the row unless somebody else has.
+ * @returns undefined when somebody else was faster.
+ * @throws KvError `storage_unavailable`: the row may or may not be changed.
+ */
+export async function changeFormat(
+  table: Table,
+  before: FormatRecord | undefined,
+  change: Omit<FormatRecord, 'turn'>,
+): Promise<FormatRecord | undefined> {
+  const after = { ...change, turn: (before?.turn ?? 0) + 1 }
+  const value = encodeFormat(after)
+  const row = { family: 'o', qualifier: RECORD } as const
+  const isDone = async () => (await recordAt(table, FORMAT_KEY))?.equals(value) ?? false
+  const expected = before && encodeFormat(before)
+  const isChanged = await certainChange(table, FORMAT_KEY, { ...row, value: expected }, [{ ...row, value }], {
+    isDone,
+  })
+  return isChanged ? after : undefined
+}
+
+/** The reason, in one line, why a program must not serve a table; undefined: it may. */
+export function misfitOf(record: FormatRecord, serving: Serving): string | undefined {
+  return newerFormat(record, serving) ?? otherCluster(record, serving)
+}
+
+export function newerFormat({ format, program }: FormatRecord, { place, newest }: Serving): string | undefined {
+  if (format <= newest.format) return undefined
+  return `${place}: the table has format ${format}, written by a newer PerKV (${program} or later); this one reads up to ${newest.format}`
+}
+
+export function otherCluster({ cluster }: FormatRecord, { place, cluster: own }: Serving): string | undefined {
+  if (cluster === undefined || own === undefined || cluster === own) return undefined
+  return `${place}: the table is served from cluster ${cluster}, but this app profile routes to ${own}: give one that routes to ${cluster}, or stop all servers and run perkv bigtable move`
+}
+
+/**
+ * Checks that this program may serve a table. Writes the row where it is missing, and the cluster where no server knew it.
+ * @param isNew the table was made just now, so no older program serves it, and it gets the newest format.
+ * @throws UnusableTable; KvError `storage_unavailable`
+ */
+export async function requireFit(table: Table, serving: Serving, isNew = false): Promise<FormatRecord> {
+  const first = isNew ? serving.newest : FIRST_FORMAT
+  for (let tries = 0; tries < TRIES_MAX; tries++) {
+    const found = await readFormat(table).catch((error: unknown) => {
+      if (!(error instanceof CorruptRecord)) throw error
+      throw new UnusableTable(`${serving.place}: ${error.message}: run perkv bigtable check`, { cause: error })
+    })
+    const misfit = found && misfitOf(found, serving)
+    if (misfit !== undefined) throw new UnusableTable(misfit)
+    if (found !== undefined && (found.cluster !== undefined || serving.cluster === undefined)) return found
+    const made = await changeFormat(table, found, { ...(found ?? first), cluster: serving.cluster })
+    if (made !== undefined) return made
+  }
+  throw new UnusableTable(`${serving.place}: the record of the format cannot be written`)
+}

@@ -1,0 +1,62 @@
+import { expect, test } from 'vitest'
+import { clusterIn } from '../../../../src/store/table/bigtable/app-profile.js'
+import { waitForReplication } from '../../../../src/store/table/bigtable/replication.js'
+
+const ADDRESS = { project: 'p', instance: 'i', table: 't' }
+const MISSING = /^bigtable:\/\/p\/i\/t: nobody checks .* because the permission bigtable\.appProfiles\.get is missing$/
+
+/** Google's admin API, whose answers are given. Failures have a code of gRPC. */
+function fakeAdmin(answer: object | number): {
+  readonly names: string[]
+  getAppProfile(request: { readonly name: string }): Promise<readonly [object]>
+} {
+  const names: string[] = []
+  return {
+    names,
+    async getAppProfile({ name }) {
+      names.push(name)
+      if (typeof answer === 'number') throw Object.assign(new Error('refused'), { code: answer })
+      return [answer]
+    },
+  }
+}
+
+test('an app profile says its cluster', async () => {
+  const admin = fakeAdmin({ singleClusterRouting: { clusterId: 'c1', allowTransactionalWrites: true } })
+  const fail = (): void => expect.unreachable()
+  expect(await clusterIn(admin, { ...ADDRESS, appProfile: 'mine' }, fail)).toBe('c1')
+  expect(await clusterIn(admin, ADDRESS, fail)).toBe('c1')
+  expect(admin.names).toEqual(['projects/p/instances/i/appProfiles/mine', 'projects/p/instances/i/appProfiles/default'])
+})
+
+test('where it cannot be asked the cluster is unknown, and a missing permission is said', async () => {
+  const said: string[] = []
+  const say = (message: string): void => void said.push(message)
+  expect(await clusterIn(fakeAdmin(12), ADDRESS, say)).toBeUndefined() // An emulator.
+  expect(await clusterIn(fakeAdmin({ multiClusterRoutingUseAny: {} }), ADDRESS, say)).toBeUndefined()
+  expect(said).toEqual([])
+  expect(await clusterIn(fakeAdmin(7), ADDRESS, say)).toBeUndefined()
+  expect(said).toEqual([expect.stringMatching(MISSING)])
+  await expect(clusterIn(fakeAdmin(5), ADDRESS, say)).rejects.toThrow('bigtable://p/i/t: refused')
+})
+
+test('all is replicated when Google says so of a token', async () => {
+  const asked: (string | undefined)[] = []
+  const answers = [false, false, true]
+  await waitForReplication(
+    {
+      async generateConsistencyToken({ name }) {
+        asked.push(name)
+        return [{ consistencyToken: 'token' }]
+      },
+      async checkConsistency({ name, consistencyToken }) {
+        asked.push(`${name} ${consistencyToken}`)
+        return [{ consistent: answers.shift() ?? false }]
+      },
+    },
+    ADDRESS,
+    1,
+  )
+  const name = 'projects/p/instances/i/tables/t'
+  expect(asked).toEqual([name, `${name} token`, `${name} token`, `${name} token`])
+})

@@ -1,0 +1,57 @@
+import type { TableRegistry } from '../../../src/cluster/table-registry.js'
+import { Database } from '../../../src/database/database.js'
+import { DEFAULT_LIMITS } from '../../../src/limits.js'
+import { Clock } from '../../../src/oracle/clock.js'
+import { type Answering, asksBy } from '../../../src/oracle/signed-ask.js'
+import { AnswerBudget } from '../../../src/store/answer-budget.js'
+import { joinTable } from '../../../src/store/table/bigtable/open-bigtable.js'
+import type { Serving } from '../../../src/store/table/format/format-row.js'
+import type { MemoryTable } from './memory-table.js'
+
+export interface JoinedServer {
+  readonly database: Database
+  readonly registry: TableRegistry
+  /** The lines with which it was told to end. */
+  readonly ends: readonly string[]
+  close(): Promise<void>
+}
+
+/** Programs that start on one table as `perkv serve` does, and reach each other without a network. */
+export class JoinedServers {
+  readonly #table: MemoryTable
+  readonly #answers = new Map<string, readonly Answering[]>()
+
+  constructor(table: MemoryTable) {
+    this.#table = table
+  }
+
+  async start(name: string, serving: Serving): Promise<JoinedServer> {
+    const url = `http://${name}`
+    const ends: string[] = []
+    const { store, member } = await joinTable(this.#table, {
+      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs: 20 },
+      onRole: () => {},
+      onTimestamps: () => {},
+      onEnd: (message) => void ends.push(message),
+      asksOf: (secret) => ({
+        ask: asksBy(secret, async (kind, to, body) => {
+          const answer = await this.#answers
+            .get(to)
+            ?.find((each) => each.name === kind)
+            ?.answer(body)
+          if (answer === undefined) throw new Error('nobody is there')
+          return answer
+        }),
+        close: () => {},
+      }),
+    })
+    this.#answers.set(url, member.answers)
+    const { registry } = member
+    const database = await Database.open(store, { limits: DEFAULT_LIMITS, registry, onError: () => {} })
+    const close = async (): Promise<void> => {
+      await database.close()
+      this.#answers.delete(url)
+    }
+    return { database, registry, ends, close }
+  }
+}
