@@ -12,7 +12,7 @@ import { leftOfAnother, notRestorable, type RestoreSteps, restoredMutations } fr
 import type { RestoreProgress, RestoreSource } from '../../store.js'
 import { type Certainty, certainChange } from '../layout/certain-change.js'
 import { decodeCells, REVISION, REVISION_COLUMN, writesOf } from '../layout/layout.js'
-import { keyOfRow, rowKeyOf, rowRangeOf } from '../layout/row-keys.js'
+import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
 import { TableScan } from '../layout/table-scan.js'
 import type { RestoreGate } from './restore-gate.js'
@@ -166,8 +166,8 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
 
   /** Deleted keys still have records of their deletion. */
   async #requireEmpty(): Promise<void> {
-    const [row] = await this.#table.rows({ ranges: [rowRangeOf({})], columns: ANY_RECORD, limit: 1 })
-    if (row !== undefined) throw notEmpty(row)
+    for await (const [row] of this.#scan.pages({}, ANY_RECORD, { firstRows: 1 }))
+      if (row !== undefined) throw notEmpty(row)
   }
 
   /** Removes the rows that restores have written. Rows that were changed since stay. */
