@@ -1,10 +1,12 @@
-// npm run bench [-- all|GROUP|NAME|GROUP/NAME... --quick --set SETTING=VALUE --out DIR --markdown FILE]
+// npm run bench [-- all|GROUP|NAME|GROUP/NAME... --quick --set SETTING=VALUE --out DIR --from DIR --markdown FILE]
 // Measures scenarios or groups of them, `ratios` without a name, and prints one report. Exits with 1 when something is beyond its
 // floor or fails. The data is in the directory for temporary files (TMPDIR), which has to be on a real disk for durable writes to
 // mean anything. Most need Linux.
+import { dirname, join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { timeFsyncs } from './harness/disk.mjs'
-import { BEYOND, markdownOf, merged, partOf, settingOf, write } from './harness/report.mjs'
+import { Document } from './harness/document.mjs'
+import { BEYOND, circumstances, markdownOf, merged, settingOf } from './harness/report.mjs'
+import { readGroup, write } from './harness/results.mjs'
 import { changes } from './scenarios/changes/index.mjs'
 import { expiry } from './scenarios/expiry.mjs'
 import { leases } from './scenarios/leases/index.mjs'
@@ -13,11 +15,13 @@ import { overload } from './scenarios/overload/index.mjs'
 import { ratios } from './scenarios/ratios/index.mjs'
 import { scale } from './scenarios/scale/index.mjs'
 
-/** In the order of docs/performance.md. A scenario is `{ full, quick, run(settings) }`. */
+/**
+ * In the order of docs/performance.md. A scenario is `{ full, quick, run(settings), tell?(result) }`. `run` answers rows, or
+ * `{ blocks, charts, ... }`; `tell` makes the blocks of the report from what was written to the JSON, with what explains them.
+ */
 const GROUPS = { ratios, scale, observers, changes, expiry: { expiry }, leases, overload }
 /** Not of docs/performance.md: on Google's Bigtable server in memory, or simulated. Loaded when named, since they need more. */
 const LOADED = { bigtable: './scenarios/bigtable.mjs', 'scale-out': './scale-out/index.mjs' }
-const FSYNCS = 50
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -25,7 +29,8 @@ const { values, positionals } = parseArgs({
     quick: { type: 'boolean', default: false }, // Little data and few rounds: for finding what is broken, or got slower.
     set: { type: 'string', multiple: true, default: [] }, // Of every chosen scenario that has such a setting.
     out: { type: 'string' }, // Where GROUP.json and pictures go.
-    markdown: { type: 'string' }, // A document that has the report of the group between marks.
+    from: { type: 'string' }, // What was written there is told again, and nothing is measured.
+    markdown: { type: 'string' }, // A document, of which the parts of the groups are written from the JSON.
   },
 })
 
@@ -34,33 +39,30 @@ for (const [group, path] of Object.entries(LOADED))
 const chosen = chosenOf(positionals.length === 0 ? ['ratios'] : positionals)
 const groups = [...new Set(chosen.map(({ group }) => group))]
 const changed = values.set.map(changeOf)
-const document = values.markdown && partOf(values.markdown, groups.join(' '))
+const document = values.markdown && new Document(values.markdown, groups)
+const directory = values.from ?? values.out ?? (values.markdown && join(dirname(values.markdown), 'performance'))
 
-const began = performance.now()
-const fsyncs = timeFsyncs(FSYNCS)
-const results = []
 const failures = []
+const results = {}
 for (const one of chosen) {
-  const first = await measured(one)
-  // The machine may have been busy for a moment: --quick measures twice before it calls a checkout slow.
-  const result = values.quick && first !== undefined && beyondOf(first).length > 0 ? await measured(one) : first
+  const result = values.from === undefined ? await measuredTwice(one) : readGroup(values.from, one.group)[one.name]
   if (result === undefined) continue
-  failures.push(...beyondOf(result).map((row) => `${one.name} is beyond its floor: ${Object.values(row).join(' ')}`))
-  if (values.out !== undefined) write(values.out, one.group, one.name, result)
-  results.push({ ...one, result })
+  results[one.group] = { ...results[one.group], [one.name]: result }
+  if (values.from !== undefined) continue
+  failures.push(
+    ...beyondOf(one, result).map((row) => `${one.name} is beyond its floor: ${Object.values(row).join(' ')}`),
+  )
+  if (directory !== undefined) write(directory, one.group, one.name, result)
 }
 
-const reports = groups.flatMap((group) => {
-  const own = results.filter((one) => one.group === group).map(({ result }) => result)
-  return own.length === 0 ? [] : { group, text: markdownOf(merged(own)) }
-})
-const setting = markdownOf([settingOf(fsyncs)])
-console.log(`\n# Report, after ${secondsSince(began)} s\n\n${setting}`)
-for (const { group, text } of reports) console.log(`\n## ${group}\n\n${text}`)
-if (results.length > 0)
-  console.log(`\n${markdownOf([results.map(({ name, result }) => ({ scenario: name, seconds: result.seconds }))])}`)
-document?.replace([setting, ...reports.map(({ text }) => text)].join('\n\n'))
-console.log(failures.length === 0 ? '\nAll floors hold.' : `\n${failures.join('\n')}`)
+console.log(`\n# Report\n\n${settingOf(Object.values(results).flatMap(Object.values))}`)
+for (const [group, own] of Object.entries(results)) console.log(`\n## ${group}\n\n${textOf(group, own)}`)
+if (document !== undefined) {
+  const known = Object.fromEntries(Object.keys(GROUPS).map((group) => [group, readGroup(directory, group)]))
+  document.replace('all', settingOf(Object.values(known).flatMap(Object.values)))
+  for (const group of groups) document.replace(group, textOf(group, known[group]))
+}
+if (values.from === undefined) console.log(failures.length === 0 ? '\nAll floors hold.' : `\n${failures.join('\n')}`)
 process.exit(failures.length === 0 ? 0 : 1) // Google's client keeps its connections open.
 
 function chosenOf(names) {
@@ -93,16 +95,22 @@ function settingsOf({ full, quick }) {
   return settings
 }
 
-/** @returns what a scenario found, and its seconds; undefined when it failed. */
+/** The machine may have been busy for a moment: --quick measures twice before it calls a checkout slow. */
+async function measuredTwice(one) {
+  const first = await measured(one)
+  return values.quick && first !== undefined && beyondOf(one, first).length > 0 ? measured(one) : first
+}
+
+/** @returns what a scenario found, with the circumstances; undefined when it failed. */
 async function measured({ name, scenario }) {
-  fsyncs.push(...timeFsyncs(FSYNCS))
-  const since = performance.now()
+  const before = circumstances()
   const settings = settingsOf(scenario)
+  const since = performance.now()
   try {
     const found = await scenario.run(settings)
-    const { blocks = [found], ...more } = Array.isArray(found) ? {} : found
-    const result = { seconds: secondsSince(since), settings, blocks, ...more }
-    console.log(`\n## ${name} (${result.seconds} s)\n\n${markdownOf(blocks.filter((block) => block.length > 0))}`)
+    const seconds = Math.round((performance.now() - since) / 1000)
+    const result = { ...before, seconds, settings, ...(Array.isArray(found) ? { blocks: [found] } : found) }
+    console.log(`\n## ${name} (${seconds} s)\n\n${markdownOf(blocksOf(scenario, result))}`)
     return result
   } catch (error) {
     console.error(`\n## ${name} failed`, error)
@@ -110,10 +118,18 @@ async function measured({ name, scenario }) {
   }
 }
 
-function beyondOf({ blocks }) {
-  return blocks.flatMap((block) => (typeof block === 'string' ? [] : block.filter((row) => row[BEYOND])))
+function blocksOf(scenario, result) {
+  return scenario.tell?.(result) ?? result.blocks
 }
 
-function secondsSince(time) {
-  return Math.round((performance.now() - time) / 1000)
+/** The report of a group, in the order of its scenarios. */
+function textOf(group, own) {
+  const present = Object.entries(GROUPS[group]).filter(([name]) => own[name] !== undefined)
+  return markdownOf(merged(present.flatMap(([name, scenario]) => blocksOf(scenario, own[name]))))
+}
+
+function beyondOf({ scenario }, result) {
+  return blocksOf(scenario, result).flatMap((block) =>
+    typeof block === 'string' ? [] : block.filter((row) => row[BEYOND]),
+  )
 }

@@ -2,13 +2,18 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { bytesOf } from './requests.mjs'
 
-const EMPTY = Buffer.alloc(0)
 const TIMEOUT_MS = 120_000
+const LAST_CHUNK = Buffer.from('0\r\n\r\n')
+/** Nothing is known yet of an answer. */
+const NOTHING = { length: 0, isChunked: false }
 
 /** A keep-alive connection with one request in flight; the others wait for it. A bare socket: it costs little beside a server. */
 export class Connection {
   #socket
-  #unread = EMPTY
+  /** Of the answer that is not whole yet. */
+  #pieces = []
+  #bytes = 0
+  #missing = NOTHING
   /** The first one is in flight. */
   #asked = []
   #failure
@@ -61,10 +66,24 @@ export class Connection {
   }
 
   #take(chunk) {
-    this.#unread = this.#unread.length === 0 ? chunk : Buffer.concat([this.#unread, chunk])
-    const answer = answerOf(this.#unread)
-    if (answer === undefined) return
-    this.#unread = EMPTY
+    this.#pieces.push(chunk)
+    this.#bytes += chunk.length
+    const { length, isChunked } = this.#missing
+    // To join all pieces for each one that comes would take quadratic time.
+    if (
+      this.#bytes < length ||
+      (isChunked && chunk.length >= LAST_CHUNK.length && !chunk.subarray(-LAST_CHUNK.length).equals(LAST_CHUNK))
+    )
+      return
+    const bytes = this.#pieces.length === 1 ? chunk : Buffer.concat(this.#pieces)
+    const answer = answerOf(bytes)
+    this.#missing = answer.status === undefined ? answer : NOTHING
+    if (answer.status === undefined) {
+      this.#pieces = [bytes]
+      return
+    }
+    this.#pieces = []
+    this.#bytes = 0
     const { answered } = this.#asked.shift()
     if (this.#asked.length > 0) this.#socket.write(this.#asked[0].bytes)
     answered(undefined, answer.status, answer.body)
@@ -79,19 +98,20 @@ export class Connection {
 export const failureOf = ({ method, path }, status, body) =>
   Object.assign(new Error(`${method} ${path} was answered ${status}: ${body.subarray(0, 1000)}`), { status })
 
-/** @returns undefined until the answer is whole. */
+/** @returns the answer; until it is whole, its `length` with the head, or that it `isChunked`. */
 function answerOf(bytes) {
   const headEnd = bytes.indexOf('\r\n\r\n')
-  if (headEnd < 0) return undefined
+  if (headEnd < 0) return NOTHING
   const head = bytes.latin1Slice(0, headEnd)
   const status = Number(head.slice(9, 12))
   const rest = bytes.subarray(headEnd + 4)
   const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1]
   if (length === undefined && /\r\ntransfer-encoding: *chunked/i.test(head)) {
     const body = unchunked(rest)
-    return body && { status, body }
+    return body ? { status, body } : { length: 0, isChunked: true }
   }
-  return rest.length < Number(length ?? 0) ? undefined : { status, body: rest }
+  const whole = headEnd + 4 + Number(length ?? 0)
+  return bytes.length < whole ? { length: whole, isChunked: false } : { status, body: rest }
 }
 
 /** @returns undefined until the last chunk is there. */

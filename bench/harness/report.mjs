@@ -1,17 +1,16 @@
-// What was measured, as tables in Markdown and as JSON, with the machine: a number without it says nothing.
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+// What was measured, as tables in Markdown, with the machine: a number without it says nothing.
+import { readFileSync } from 'node:fs'
 import { availableParallelism, cpus, loadavg, platform, release, totalmem } from 'node:os'
-import { join } from 'node:path'
-import { fileSystem } from './disk.mjs'
+import { fileSystem, timeFsyncs } from './disk.mjs'
 import { percentile } from './numbers.mjs'
 
-/** Of the last minute: what else the machine had to do. */
-const loadBefore = loadavg()[0]
-
 /**
- * A number with what is wanted of it.
- * @param bounds.goal the number to reach, or not to exceed when `isAtMost`
- * @param bounds.floor what a sound checkout reaches on a busy machine: the benchmark fails beyond it
+ * A number with what is wanted of it. Rows named `THING: PART` or `THING, PART` become one line of a table.
+ * @param {string} measured
+ * @param {number} value
+ * @param {{ unit?: string, goal?: number, floor?: number, isAtMost?: boolean, spread?: number[] }} bounds
+ *   goal: the number to reach, or not to exceed when `isAtMost`; floor: what a sound checkout reaches on a busy machine: the
+ *   benchmark fails beyond it
  */
 export function row(measured, value, { unit = '', goal, floor, isAtMost = false, spread } = {}) {
   const reaches = (bound) => (isAtMost ? value <= bound : value >= bound)
@@ -37,22 +36,74 @@ export function short(value) {
   return Number(value.toPrecision(3)).toLocaleString('en-US')
 }
 
-function cellOf(value) {
-  if (value === undefined || value === null) return ''
-  return typeof value === 'number' ? short(value) : String(value)
+/** The median with its lowest and highest. */
+export const spreadOf = ({ median, min, max }) => `${short(median)} (${short(min)} to ${short(max)})`
+
+/** One line of a table for what `row` made of one thing. @param parts rows, each named by what it says of the thing. */
+export function lineOf(measured, parts) {
+  const units = new Set(parts.map(({ unit }) => unit))
+  const unit = units.size === 1 ? parts[0].unit : ''
+  const figure = ({ measured, value, spread, ...part }) =>
+    [measured, short(value), unit === '' && part.unit, spread && `(${spread})`].filter(Boolean).join(' ')
+  const judged = parts.filter(({ goal }) => goal !== '')
+  const isNamed = judged.length < parts.length
+  const distinct = (list) => (new Set(list).size === 1 ? list[0] : list.join(', '))
+  return {
+    measured: unit === '' ? measured : `${measured}, ${unit}`,
+    value: parts.map(figure).join(', '),
+    goal: distinct(judged.map(({ measured, goal }) => (isNamed ? `${measured} ${goal}`.trim() : goal))),
+    reached: distinct(judged.map(({ reached }) => reached)),
+  }
 }
 
-/** Rows as a table; the keys of the first row are its columns, and those that hold a number somewhere are to the right. */
-function tableOf(rows) {
-  const columns = Object.keys(rows[0])
-  const isRight = columns.map((name) => rows.some((row) => /^[-+≥≤]? ?[\d,.]+( %)?$/.test(cellOf(row[name]))))
+function grouped(list, keyOf) {
+  const groups = new Map()
+  for (const one of list) groups.set(keyOf(one), [...(groups.get(keyOf(one)) ?? []), one])
+  return groups
+}
+
+/** Rows of `row`, one line for those of one thing. */
+function linesOf(rows) {
+  const things = grouped(rows, ({ measured }) => thingOf(measured, rows))
+  return [...things].map(([thing, own]) =>
+    lineOf(
+      thing,
+      own.map((part) => ({ ...part, measured: part.measured.slice(thing.length).replace(/^[,:] /, '') })),
+    ),
+  )
+}
+
+/** What follows the first colon, or else the last comma. */
+const PART = /: .*$|^([^:]*), [^,:]*$/
+
+function thingOf(measured, rows) {
+  const thing = measured.replace(PART, '$1')
+  return rows.filter((row) => row.measured === thing || row.measured.replace(PART, '$1') === thing).length > 1
+    ? thing
+    : measured
+}
+
+function cellOf(value) {
+  if (value === undefined || value === null) return ''
+  if (typeof value === 'number') return short(value)
+  return String(value).replace(/(?<![\d.])\d{5,}(?![\d.])/g, (digits) => whole(Number(digits)))
+}
+
+/**
+ * Rows as a table; the keys of the first row are its columns, without those that are empty in all rows. Columns that hold nothing but
+ * numbers are to the right.
+ */
+function tableOf(given) {
+  const rows = 'spread' in given[0] ? linesOf(given) : given
+  const columns = Object.keys(rows[0]).filter((name) => rows.some((row) => cellOf(row[name]) !== ''))
+  const isRight = columns.map((name) => rows.every((row) => /^([-+≥≤]? ?[\d,.]+( %)?)?$/.test(cellOf(row[name]))))
   const lines = [columns, ...rows.map((row) => columns.map((name) => cellOf(row[name])))]
   const widths = columns.map((_, i) => Math.max(3, ...lines.map((line) => line[i].length)))
-  const lineOf = (cells) => `| ${cells.join(' | ')} |`
+  const printed = (cells) => `| ${cells.join(' | ')} |`
   const [head, ...body] = lines.map((cells) =>
-    lineOf(cells.map((cell, i) => (isRight[i] ? cell.padStart(widths[i]) : cell.padEnd(widths[i])))),
+    printed(cells.map((cell, i) => (isRight[i] ? cell.padStart(widths[i]) : cell.padEnd(widths[i])))),
   )
-  const rule = lineOf(widths.map((width, i) => (isRight[i] ? `${'-'.repeat(width - 1)}:` : '-'.repeat(width))))
+  const rule = printed(widths.map((width, i) => (isRight[i] ? `${'-'.repeat(width - 1)}:` : '-'.repeat(width))))
   return [head, rule, ...body].join('\n')
 }
 
@@ -71,20 +122,23 @@ function wrapped(text) {
 
 /** @param blocks paragraphs, and tables as lists of rows. */
 export const markdownOf = (blocks) =>
-  blocks.map((block) => (typeof block === 'string' ? wrapped(block) : tableOf(block))).join('\n\n')
+  blocks
+    .filter((block) => block.length > 0)
+    .map((block) => (typeof block === 'string' ? wrapped(block) : tableOf(block)))
+    .join('\n\n')
 
-/** The blocks of several scenarios, with one table for all rows that have the same columns. */
-export function merged(results) {
-  const blocks = []
-  const columnsOf = (block) => (typeof block === 'string' ? undefined : Object.keys(block[0]).join())
-  for (const block of results.flatMap((result) => result.blocks).filter((block) => block.length > 0)) {
-    const like = blocks.findIndex((other) => columnsOf(other) !== undefined && columnsOf(other) === columnsOf(block))
-    if (like === -1) blocks.push(block)
-    else blocks[like] = [...blocks[like], ...block]
-  }
-  return blocks
+/** One table for all rows that have the same columns, where the last of them stands. */
+export function merged(blocks) {
+  const columnsOf = (block) =>
+    typeof block === 'string' || block.length === 0 ? undefined : Object.keys(block[0]).join()
+  const tables = grouped(blocks, columnsOf)
+  return blocks.flatMap((block) => {
+    const like = columnsOf(block) === undefined ? [block] : tables.get(columnsOf(block))
+    return block === like.at(-1) ? [typeof block === 'string' ? block : like.flat()] : []
+  })
 }
 
+/** What a result needs beside its figures. Takes some fsyncs. */
 export function circumstances() {
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
   return {
@@ -98,58 +152,30 @@ export function circumstances() {
       memory_gib: Number((totalmem() / 2 ** 30).toFixed(1)),
       system: `${platform()} ${release()}`,
       file_system: fileSystem(),
-      load_before: loadBefore,
+      load_before: loadavg()[0],
+      fsync_ms: percentile(timeFsyncs(50), 0.5),
     },
   }
 }
 
-/** @param fsyncs ms that fsyncs took between the scenarios. */
-export function settingOf(fsyncs) {
-  const { node, machine } = circumstances()
-  const at = (share) => short(percentile(fsyncs, share))
-  return [
-    `Measured on ${machine.cpu}, ${machine.cores} cores, ${Math.round(machine.memory_gib)} GiB, ${machine.system}`,
-    `Node ${node.slice(1)}; the load average was ${machine.load_before.toFixed(1)} before`,
-    `and ${loadavg()[0].toFixed(1)} after; ${machine.file_system}`,
-    `an fsync of 4 KiB took ${at(0.5)} ms at the median and ${at(0.99)} ms at the 99th percentile.`,
-  ].join(', ')
-}
-
-/** Writes the result of a scenario beside those of its group, into DIRECTORY/GROUP.json, and its pictures. */
-export function write(directory, group, name, { charts = {}, ...result }) {
-  mkdirSync(directory, { recursive: true })
-  const file = join(directory, `${group}.json`)
-  const others = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {}
-  writeFileSync(file, jsonOf({ ...others, [name]: { ...circumstances(), ...result } }))
-  for (const [chart, svg] of Object.entries(charts)) writeFileSync(join(directory, `${chart}.svg`), svg)
-}
-
-const rounded = (_key, value) =>
-  typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(5)) : value
-
-/** What holds nothing but values is one line, so that a diff shows what changed. */
-const jsonOf = (value) =>
-  `${JSON.stringify(value, rounded, 1).replace(/[{[][^{}[\]]*[}\]]/g, (leaf) => leaf.replace(/\s*\n\s*/g, ' '))}\n`
-
-const END = '\n<!-- Until here. -->'
-
-/**
- * The part of a document that a group writes.
- * @throws unless the document has its marks: before anything is measured for it.
- */
-export function partOf(file, group) {
-  const begin = `<!-- Written by \`npm run bench -- ${group} --markdown\`: -->\n`
-  const split = () => {
-    const [before, rest] = readFileSync(file, 'utf8').split(begin)
-    const [, after] = rest?.split(END) ?? []
-    if (after === undefined) throw new Error(`${file} has no marks ${begin.trim()} and ${END.trim()}`)
-    return { before, after: rest.slice(rest.indexOf(END) + END.length) }
+/** The circumstances of results, in words. */
+export function settingOf(results) {
+  const distinct = (textOf) => [...new Set(results.map(textOf))].join(' and ')
+  const range = (field) => {
+    const values = results.map(({ machine }) => machine[field]).filter((value) => value !== undefined)
+    const ends = [...new Set([Math.min(...values), Math.max(...values)].map(short))]
+    return values.length === 0 ? undefined : ends.join(' to ')
   }
-  split()
-  return {
-    replace(text) {
-      const { before, after } = split()
-      writeFileSync(file, `${before}${begin}\n${text}\n${END}${after}`)
-    },
-  }
+  const days = results.map(({ date }) => date.slice(0, 10))
+  const machine = distinct(
+    ({ machine, node }) =>
+      `${machine.cpu} with ${machine.cores} cores and ${Math.round(machine.memory_gib)} GiB (${machine.system}, ${machine.file_system}, Node ${node.slice(1)})`,
+  )
+  const fsync = range('fsync_ms')
+  return wrapped(
+    [
+      `Measured on ${[...new Set(days)].toSorted().join(', ')} on ${machine}.`,
+      `The load average was ${range('load_before')} before${fsync === undefined ? '.' : `, and an fsync of 4 KiB took ${fsync} ms at the median.`}`,
+    ].join(' '),
+  )
 }

@@ -3,7 +3,7 @@
 import { summaryOf } from '../../harness/numbers.mjs'
 import { metric, startPerkv } from '../../harness/perkv.mjs'
 import { cpuMicros, makeDirectory, removeDirectory, start, startWorker, stop } from '../../harness/process.mjs'
-import { short } from '../../harness/report.mjs'
+import { short, spreadOf, whole } from '../../harness/report.mjs'
 import { inTurn, metered } from '../../harness/rounds.mjs'
 
 const WARM_UP_S = 3
@@ -21,11 +21,7 @@ export const renewals = {
       [`${leases} leases`]: name,
       ...Object.fromEntries(Object.entries(results).map(([contender, all]) => [contender, cell(all)])),
     })
-    const spread = (field) => (all) => {
-      const { median, min, max } = summaryOf(all.map(field))
-      return `${short(median)} (${short(min)} to ${short(max)})`
-    }
-    const rowOf = (name, field) => row(name, spread(field))
+    const rowOf = (name, field) => row(name, (all) => spreadOf(summaryOf(all.map(field))))
     return [
       rowOf('of a core, all threads, %', ({ core }) => core),
       rowOf('processor time per renewal, µs', ({ cpu }) => cpu.all),
@@ -37,6 +33,10 @@ export const renewals = {
       ),
     ]
   },
+  tell: ({ settings: { leases, everyMs, connections, rounds, seconds }, blocks }) => [
+    `${whole(leases)} leases are renewed every ${everyMs / 1000} s over ${whole(connections[0])} connections of another process, beside a bare node:http server that echoes the same JSON, in ${rounds} rounds of ${seconds} s in turns.`,
+    ...blocks,
+  ],
 }
 
 /** The bare server has no directory. */

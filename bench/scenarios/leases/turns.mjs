@@ -23,6 +23,7 @@ export const turns = {
         await stop(holders)
       }
     }),
+  tell: ({ blocks }) => ['How long another request waits at most, while:', ...blocks],
 }
 
 async function measure(server, holders, { leases, connections, waiters }) {

@@ -1,7 +1,6 @@
 // An index kept by observers beside the same index made by batches, after a part of the documents changed: the work of server and
 // workers, and the time.
 import { INDEX_PREFIXES } from '../../../docs/examples/index/derived.mjs'
-import { lines } from '../../chart/lines.mjs'
 import { settle } from '../../harness/disk.mjs'
 import { cpuMicros } from '../../harness/process.mjs'
 import { Random } from '../../harness/random.mjs'
@@ -35,7 +34,7 @@ export const churn = {
       return `Observers cost as much as \`${name}\` ${crossingOf(gaps, shares)}.`
     })
     const text = `${documents.size} documents, ${wanted} keys in the index. ${crossings.join(' ')}`
-    return { blocks: [rows, text], charts: { 'observers-churn': chart(rows.slice(1), shares) } }
+    return { blocks: [rows, text] }
   },
 }
 
@@ -100,16 +99,4 @@ function crossingOf(gaps, shares) {
   const [low, high] = [gaps[after - 1], gaps[after]]
   const share = shares[after - 1] + ((shares[after] - shares[after - 1]) * -low) / (high - low)
   return `at ${(share * 100).toPrecision(2)} %`
-}
-
-function chart(rows, shares) {
-  return lines({
-    title: 'Processor time to bring an index up to date',
-    x: { label: 'documents that changed, %', kind: 'log10' },
-    y: { label: 'CPU seconds of server and worker', kind: 'log10' },
-    series: Object.values(NAMES).map((name) => ({
-      name,
-      points: rows.map((row, i) => [shares[i] * 100, row[name]]),
-    })),
-  })
 }

@@ -6,4 +6,4 @@ import { costs } from './costs.mjs'
 import { found } from './found.mjs'
 import { runs } from './runs.mjs'
 
-export const observers = { costs, runs, begun, claims, churn, found }
+export const observers = { costs, runs, begun, claims, found, churn }

@@ -80,7 +80,7 @@ const works = {
     },
   },
   client_txn: {
-    unit: 'transactions (bare: requests)',
+    unit: 'transactions',
     ratios: [{ of: ['one_pc', 'async commit', 'two_pc'], over: 'bare', goal: 0.28, floor: 0.08 }],
     async contenders(stage) {
       const { perkv, bare } = await stage.start('perkv', 'bare')

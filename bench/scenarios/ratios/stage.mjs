@@ -10,6 +10,8 @@ import { wrk } from './wrk.mjs'
 const HERE = 'bench/scenarios/ratios'
 const hasEtcd = isInstalled('etcd')
 const hasWrk = isInstalled('wrk')
+/** Of single requests. */
+export const GENERATOR = hasWrk ? 'wrk' : 'autocannon'
 
 /** A contender is a function of seconds that answers `{rate, p99?, cpu?}`; undefined where its program is not installed. */
 export class Stage {

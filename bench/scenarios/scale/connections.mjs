@@ -1,5 +1,4 @@
 // Throughput and latencies by the number of connections.
-import { lines } from '../../chart/lines.mjs'
 import { load } from '../../harness/load.mjs'
 import { median } from '../../harness/numbers.mjs'
 import { fresh, keyOf } from '../../harness/payload.mjs'
@@ -28,7 +27,7 @@ export const connections = {
       for (const kind of Object.keys(OPERATIONS))
         results[kind] = await inTurn(Object.fromEntries(counts.map((count) => [count, contender(kind, count)])), turns)
       const typical = (kind, count, field) => median(results[kind][count].map((result) => result[field]))
-      const rows = counts.map((count) => ({
+      return counts.map((count) => ({
         connections: count,
         ...Object.fromEntries(
           Object.keys(OPERATIONS).flatMap((kind) => [
@@ -38,23 +37,10 @@ export const connections = {
           ]),
         ),
       }))
-      return {
-        blocks: [rows],
-        charts: { 'connections-get': chart(rows, 'GET'), 'connections-put': chart(rows, 'PUT') },
-      }
     }),
-}
-
-function chart(rows, kind) {
-  const of = (field) => rows.map((row) => [row.connections, row[field]])
-  return lines({
-    title: kind === 'GET' ? 'GET of a hot key' : 'Durable PUT, distinct keys',
-    x: { label: 'connections', kind: 'log2' },
-    y: { label: 'requests/s' },
-    y2: { label: 'p99, ms' },
-    series: [
-      { name: 'requests/s', points: of(`${kind}/s`) },
-      { name: 'p99', points: of(`${kind} p99, ms`), right: true },
-    ],
-  })
+  tell: ({ settings: { rounds, seconds }, blocks }) => [
+    '### Connections',
+    `A hot key is read, and new keys are written; medians of ${rounds} rounds of ${seconds} s.`,
+    ...blocks,
+  ],
 }

@@ -2,6 +2,7 @@
 import { diskBytes } from '../../harness/disk.mjs'
 import { load } from '../../harness/load.mjs'
 import { fillVersions, timestamp, withPerkv } from '../../harness/perkv.mjs'
+import { whole } from '../../harness/report.mjs'
 import { postJson } from '../../harness/requests.mjs'
 import { each, uniform } from './requests.mjs'
 
@@ -37,6 +38,11 @@ export const gc = {
       'on disk before, after, MB': pair(diskBefore, diskAfter, 0),
     }))
   },
+  tell: ({ settings: { versions }, blocks }) => [
+    '### Garbage collection',
+    `${whole(versions)} old versions are collected beside ${CONNECTIONS} connections that read and ${CONNECTIONS} that write: by the server's own collections, which [rest between their steps](../src/gc/README.md), and by the Percolator call \`gc\`, which does it at once. Pairs are before and during.`,
+    ...blocks,
+  ],
 }
 
 const EMPTY = { before: {}, during: {} }

@@ -1,8 +1,7 @@
 // What more keys cost. One directory grows; each size has a server process of its own, so that its memory is its own.
-import { lines } from '../../chart/lines.mjs'
 import { diskBytes } from '../../harness/disk.mjs'
 import { load } from '../../harness/load.mjs'
-import { fill, withDirectory, withPerkvOn } from '../../harness/perkv.mjs'
+import { fill, PUTS_PER_TXN, withDirectory, withPerkvOn } from '../../harness/perkv.mjs'
 import { kill, rssBytes } from '../../harness/process.mjs'
 import { each, uniform } from './requests.mjs'
 import { startRow } from './startup.mjs'
@@ -25,8 +24,13 @@ export const keys = {
         await startRow(name, data, { starts }),
         await startRow(`${name}, after kill -9`, data, { starts, before: rewrite, end: kill }),
       ]
-      return { blocks: [rows, started], charts: charts(rows) }
+      return { blocks: [rows, started] }
     }),
+  tell: ({ blocks }) => [
+    '### Keys',
+    `Keys are loaded by \`POST /v1/txn\` with ${PUTS_PER_TXN} puts (MessagePack, four in flight), then read and written at random. At ten million most of the memory is LevelDB's table files, mapped into the process; the system takes these pages back.`,
+    ...blocks,
+  ],
 }
 
 async function measure(server, { from, size, seconds }) {
@@ -51,31 +55,4 @@ async function measure(server, { from, size, seconds }) {
 async function warmed({ url }, make, seconds) {
   await load({ url, operation: each(make), seconds: Math.min(seconds, WARM_UP_S) })
   return load({ url, operation: each(make), seconds })
-}
-
-function charts(rows) {
-  const x = { label: 'keys', kind: 'log10' }
-  const of = (field) => rows.map((row) => [row.keys, row[field]])
-  return {
-    keys: lines({
-      title: 'Throughput by number of keys, 64 connections',
-      x,
-      y: { label: 'requests/s' },
-      series: [
-        { name: 'GET, uniform', points: of('GET/s') },
-        { name: 'durable PUT, uniform', points: of('PUT/s') },
-      ],
-    }),
-    'keys-memory': lines({
-      title: 'Memory and disk by number of keys',
-      x,
-      y: { label: 'RSS, MB' },
-      y2: { label: 'disk, MB', kind: 'log10' },
-      series: [
-        { name: 'RSS after the load', points: of('RSS after the load, MB') },
-        { name: 'RSS after the GETs', points: of('RSS after the GETs, MB') },
-        { name: 'disk', points: of('on disk after the load, MB'), right: true },
-      ],
-    }),
-  }
 }

@@ -4,6 +4,7 @@ import { latenciesOf, load } from '../../harness/load.mjs'
 import { random } from '../../harness/payload.mjs'
 import { fill, withPerkv } from '../../harness/perkv.mjs'
 import { rssBytes } from '../../harness/process.mjs'
+import { whole } from '../../harness/report.mjs'
 import { each, uniform } from './requests.mjs'
 
 const WARM_UP_S = 5
@@ -49,29 +50,26 @@ export const mixed = {
         'RSS after a minute, MB': memory[60] ?? memory.at(-1),
         'RSS at most, MB': Math.max(...memory),
       }
-      return { blocks: [[row]], by_second: bySecond, charts: charts(bySecond) }
+      return { blocks: [[row]], by_second: bySecond, charts: { mixed: chart(bySecond) } }
     }),
+  tell: ({ settings: { keys, seconds }, blocks }) => [
+    '### Everything at once',
+    `For ${seconds} s: 70 % GET, 20 % PUT, 10 % \`POST /v1/txn\` with a check and two puts, at random over ${whole(keys)} keys.`,
+    ...blocks,
+    '![Throughput and p99 by second](performance/mixed.svg)',
+  ],
 }
 
-function charts(bySecond) {
-  const x = { label: 'second', kind: 'linear' }
+function chart(bySecond) {
   const of = (field) => bySecond.map((row) => [row.second, row[field]])
-  return {
-    mixed: lines({
-      title: '70 % GET, 20 % PUT, 10 % transactions, second by second',
-      x,
-      y: { label: 'requests/s' },
-      y2: { label: 'p99, ms', kind: 'log10' },
-      series: [
-        { name: 'requests/s', points: of('per_s') },
-        { name: 'p99', points: of('p99_ms'), right: true },
-      ],
-    }),
-    'mixed-memory': lines({
-      title: 'Memory of the server, second by second',
-      x,
-      y: { label: 'RSS, MB' },
-      series: [{ name: 'RSS', points: of('rss_mb') }],
-    }),
-  }
+  return lines({
+    title: '70 % GET, 20 % PUT, 10 % transactions, second by second',
+    x: { label: 'second', kind: 'linear' },
+    y: { label: 'requests/s' },
+    y2: { label: 'p99, ms', kind: 'log10' },
+    series: [
+      { name: 'requests/s', points: of('per_s') },
+      { name: 'p99', points: of('p99_ms'), right: true },
+    ],
+  })
 }

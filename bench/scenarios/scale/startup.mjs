@@ -21,6 +21,11 @@ export const startup = {
     })
     return [empty, locked]
   },
+  tell: ({ blocks }) => [
+    '### Start-up',
+    "Time passes from the start of the process to the first answer of `/readyz`, with files in the system's cache.",
+    ...blocks,
+  ],
 }
 
 /** @param end how the server before it ended. @param before what that one did last. @param check of each start. */

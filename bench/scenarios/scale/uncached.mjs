@@ -4,6 +4,7 @@ import { load } from '../../harness/load.mjs'
 import { median, percentile } from '../../harness/numbers.mjs'
 import { fill, startPerkv } from '../../harness/perkv.mjs'
 import { makeDirectory, removeDirectory, rssBytes, stop } from '../../harness/process.mjs'
+import { whole } from '../../harness/report.mjs'
 import { inTurn, metered } from '../../harness/rounds.mjs'
 import { each, uniform } from './requests.mjs'
 
@@ -43,4 +44,9 @@ export const uncached = {
     for (const { data } of servers) removeDirectory(data)
     return rows
   },
+  tell: ({ settings: { keys }, blocks }) => [
+    '### Uncached reads',
+    `${whole(keys)} keys are read at random, by the size of LevelDB's cache of blocks ([what to set](operations.md#uncached-reads)). The processor time is that of all threads.`,
+    ...blocks,
+  ],
 }
