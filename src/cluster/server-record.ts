@@ -14,6 +14,8 @@ export interface ServerRecord {
   readonly unreachedEpoch: number
   /** The newest format of the table that the server knows. */
   readonly format: number
+  /** The server goes by the time of a leader. */
+  readonly knowsTime: boolean
   /** Grows with each write of one process. */
   readonly beat: number
 }
@@ -29,8 +31,10 @@ const ID_LENGTH_MAX = 128
 /** Of servers that do not say which they know. */
 const FORMAT_DEFAULT = 1
 
-export function encodeServer({ url, oldest, safePoint, unreachedEpoch, format, beat }: ServerRecord): Uint8Array {
-  return encode({ url, oldest, safe_point: safePoint, unreached_epoch: unreachedEpoch, format, beat })
+export function encodeServer(record: ServerRecord): Uint8Array {
+  const { url, oldest, safePoint, unreachedEpoch, knowsTime, format, beat } = record
+  const ofLeader = { unreached_epoch: unreachedEpoch, knows_time: knowsTime }
+  return encode({ url, oldest, safe_point: safePoint, ...ofLeader, format, beat })
 }
 
 export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
@@ -38,8 +42,9 @@ export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
   const { url, oldest, safe_point: safePoint, beat } = fields
   const { unreached_epoch: unreachedEpoch = 0, format = FORMAT_DEFAULT } = fields
   if (typeof url !== 'string' || url.length > URL_LENGTH_MAX || !URL.canParse(url)) return undefined
+  const knowsTime = fields['knows_time'] === true
   return isCount(oldest) && isCount(safePoint) && isCount(unreachedEpoch) && isCount(format) && isCount(beat)
-    ? { url, oldest, safePoint, unreachedEpoch, format, beat }
+    ? { url, oldest, safePoint, unreachedEpoch, knowsTime, format, beat }
     : undefined
 }
 

@@ -7,6 +7,8 @@ export interface Sighting {
   readonly sinceMs: number
   /** The value was seen unchanged for `DEAD_MS`. */
   readonly isDead: boolean
+  /** It was seen to change. */
+  readonly hasChanged: boolean
   readonly gone: AbortController
 }
 
@@ -48,7 +50,7 @@ export class Sightings {
 
   #add(name: RegistryName, bytes: Uint8Array, sinceMs: number, before: Sighting | undefined): Sighting {
     const gone = before === undefined || before.isDead ? anyoneMayListen() : before.gone
-    const sighting = { bytes, sinceMs, isDead: false, gone }
+    const sighting = { bytes, sinceMs, isDead: false, hasChanged: before !== undefined, gone }
     this.#seen.set(name, sighting)
     return sighting
   }

@@ -29,8 +29,8 @@ export interface TableRegistryOptions {
   readonly format: number
   /** Milliseconds of this process' monotonic clock. */
   readonly elapsedMs: () => number
-  /** Epoch of the leader of the timestamps that this server cannot reach; 0: none. Called before each beat. */
-  readonly unreachedEpoch?: (() => number) | undefined
+  /** What the row says of the leader of the timestamps. Called before each beat. */
+  readonly ofLeader?: (() => Pick<ServerRecord, 'unreachedEpoch' | 'knowsTime'>) | undefined
   /** Called when another living server, which was there first, has the URL of this one. */
   readonly onTwin?: ((id: string) => void) | undefined
   /** Default `backgroundTimer`. */
@@ -47,7 +47,7 @@ export class TableRegistry implements Registry {
   readonly #elapsedMs: () => number
   readonly #timer: Timer
   readonly #name: RegistryName
-  readonly #unreachedEpoch: () => number
+  readonly #ofLeader: () => Pick<ServerRecord, 'unreachedEpoch' | 'knowsTime'>
   readonly #onTwin: (id: string) => void
   /** Rows with the URL of this server that were there before it had joined, and how often they were seen to change. */
   #twins: ReadonlyMap<RegistryName, { readonly bytes: Uint8Array; readonly changes: number }> | undefined
@@ -71,7 +71,7 @@ export class TableRegistry implements Registry {
 
   constructor({ rows, id, url, format, elapsedMs, timer = backgroundTimer, ...options }: TableRegistryOptions) {
     this.id = id
-    this.#unreachedEpoch = options.unreachedEpoch ?? (() => 0)
+    this.#ofLeader = options.ofLeader ?? (() => ({ unreachedEpoch: 0, knowsTime: false }))
     this.#onTwin = options.onTwin ?? (() => {})
     this.#url = url
     this.#format = format
@@ -136,11 +136,13 @@ export class TableRegistry implements Registry {
   async #write(): Promise<void> {
     if (this.#oldest === undefined) throw new Error('the server has not joined')
     if (this.#isClosed) throw unavailable('this server is stopping')
+    const { unreachedEpoch, knowsTime } = this.#ofLeader()
     const next = encodeServer({
       url: this.#url,
       oldest: this.#oldest(),
       safePoint: this.#safePoint,
-      unreachedEpoch: this.#unreachedEpoch(),
+      unreachedEpoch,
+      knowsTime,
       format: this.#format,
       beat: ++this.#beat,
     })
@@ -169,6 +171,11 @@ export class TableRegistry implements Registry {
           if (!this.#isClosed) this.#scheduleLook()
         })
     })
+  }
+
+  /** Looks at the rows before `join`, for `others`. @throws KvError `storage_unavailable` */
+  look(): Promise<void> {
+    return this.#look()
   }
 
   #look(): Promise<void> {
@@ -242,14 +249,14 @@ export class TableRegistry implements Registry {
     return highest
   }
 
-  /** The other servers that are considered alive, as the last look has shown them. */
-  others(): readonly ServerRecord[] {
-    const records: ServerRecord[] = []
-    for (const [name, { bytes, isDead }] of this.#sightings) {
+  /** The other servers that are not known to be dead, as the last look has shown them; without an earlier run of this one. */
+  others(): readonly (ServerRecord & { readonly isAlive: boolean })[] {
+    const others: (ServerRecord & { readonly isAlive: boolean })[] = []
+    for (const [name, { bytes, isDead, hasChanged }] of this.#sightings) {
       const record = isServer(name) && name !== this.#name && !isDead ? decodeServer(bytes) : undefined
-      if (record !== undefined) records.push(record)
+      if (record !== undefined && record.url !== this.#url) others.push({ ...record, isAlive: hasChanged })
     }
-    return records
+    return others
   }
 
   async #others(): Promise<readonly ServerRecord[]> {

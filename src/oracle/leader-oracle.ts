@@ -4,7 +4,7 @@ import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
-import { isHeldBack, isUnreachable, type OtherServer } from './lead.js'
+import { FAR_MS, isHeldBack, isTimeKnown, isUnreachable, type OtherServer, patienceMs } from './lead.js'
 import {
   decodeOracleRecord,
   encodeOracleRecord,
@@ -14,6 +14,7 @@ import {
   type SwapOutcome,
 } from './oracle-row.js'
 import type { OracleRole, OracleState } from './oracle-state.js'
+import { SharedTime } from './shared-time.js'
 import { AskFailed } from './signed-ask.js'
 import {
   ASK_COUNT_MAX,
@@ -42,10 +43,6 @@ const SWAP_MS_MAX = 1000
 const PAUSE_MS = 100
 /** Least lead of the mark over the timestamps, when those run ahead of the clock. */
 const SAVE_AHEAD_MIN_MS = 250
-/**
- * A server whose clock is this far behind the mark must not take over: its timestamps would run ahead of its clock for long.
- */
-const BEHIND_MARK_MS_MAX = 10_000
 const RESIGNATIONS = 3
 /**
  * After this long without an answer of a leader that is alive, a follower says that it cannot reach it. Above `TAKEOVER_MS`: by
@@ -112,8 +109,11 @@ export class LeaderOracle implements TimestampSource {
   #resigning: Promise<void> | undefined
   /** Set while the leader of this epoch does not answer: since the first ask in vain. */
   #unreached: { readonly epoch: number; readonly sinceMs: number } | undefined
-  /** How far the leader's clock was ahead of this one in its last answer, in milliseconds. */
-  #leaderAheadMs = 0
+  /** Time of the servers by the row of another leader, when this process saw it; undefined: it has seen none. */
+  #rowTime: { readonly ms: number; readonly atMs: number } | undefined
+  /** This process has seen another leader's row change. */
+  #hasMoved = false
+  #isFarTold = false
   #obstacle = 'no server leads'
   /** Why this server does not take over though it is time. */
   #refusal: string | undefined
@@ -134,6 +134,7 @@ export class LeaderOracle implements TimestampSource {
   readonly #id: string
   readonly #others: () => readonly OtherServer[]
   readonly #clock: Clock
+  readonly #time: SharedTime
   readonly #timer: Timer
   readonly #random: () => number
   readonly #onChange: (message: string) => void
@@ -146,6 +147,7 @@ export class LeaderOracle implements TimestampSource {
     this.#id = options.id ?? randomUUID()
     this.#others = options.others ?? (() => [])
     this.#clock = options.clock
+    this.#time = new SharedTime(options.clock)
     this.#timer = options.timer ?? backgroundTimer
     this.#random = options.random ?? Math.random
     this.#onChange = options.onChange ?? (() => {})
@@ -177,12 +179,19 @@ export class LeaderOracle implements TimestampSource {
     return isOver ? 0 : epoch
   }
 
+  /** Whether this server goes by the time of a leader. For its row in the registry. */
+  get knowsTime(): boolean {
+    return this.#time.isKnown
+  }
+
   get state(): OracleState {
+    const offsetMs = this.#clockOffMs
     return {
       meters: this.#clock.meters,
       role: this.role,
-      aheadMs: Math.max(0, physicalMs(this.#last) - this.#clock.now()),
-      clockAheadMs: this.#clock.aheadMs,
+      aheadMs: Math.max(0, physicalMs(this.#last) - this.#time.now()),
+      clockAheadMs: Math.max(0, -offsetMs),
+      clockOffsetMs: offsetMs,
       late: this.#wantedForMs >= LATE_MS ? this.#why : undefined,
     }
   }
@@ -206,7 +215,9 @@ export class LeaderOracle implements TimestampSource {
   }
 
   now(): Timestamp {
-    return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
+    // Until the time is known, locks had better look younger than they are.
+    const ms = this.#time.isKnown ? this.#time.now() : Math.floor(Math.min(this.#clock.now(), this.#timeOfRow))
+    return timestampFromMs(ms) + LOGICAL_PER_MS - 1
   }
 
   /**
@@ -235,7 +246,7 @@ export class LeaderOracle implements TimestampSource {
   async #onceNotFarAhead<T>(count: number, aheadMsMax: number, ask: () => Promise<T>): Promise<T> {
     const { aheadWaits } = this.#clock.meters
     for (let waitedMs = 0; ; ) {
-      const nowMs = this.#clock.now() + (this.#epoch === undefined ? this.#leaderAheadMs : 0)
+      const nowMs = this.#time.now()
       const last = Math.max(this.#last, timestampFromMs(nowMs) - 1) + this.#waiting.count + count
       const tooEarlyMs = physicalMs(last) - aheadMsMax - nowMs
       if (tooEarlyMs <= 0) return ask()
@@ -345,7 +356,7 @@ export class LeaderOracle implements TimestampSource {
         const last = this.#lastBelowMark(request)
         if (last >= this.#mark) return await this.#waitForMark(last)
         this.#last = last
-        request.fulfil({ last, nowMs: this.#clock.now() })
+        request.fulfil({ last, nowMs: this.#time.now() })
         this.#succeeded()
       }
     } finally {
@@ -356,7 +367,7 @@ export class LeaderOracle implements TimestampSource {
   #lastOf({ count, floor }: TimestampAsk): Timestamp {
     const seen = floor === this.#last + 1 ? floor : Math.min(floor, this.clock())
     const last = Math.max(this.#last, seen)
-    return count === 0 ? last : Math.max(last, timestampFromMs(this.#clock.now()) - 1) + count
+    return count === 0 ? last : Math.max(last, timestampFromMs(this.#time.now()) - 1) + count
   }
 
   /**
@@ -396,7 +407,7 @@ export class LeaderOracle implements TimestampSource {
     const known = this.#known
     if (known === undefined || this.#epoch === undefined) return
     const aheadMark = Math.max(
-      timestampFromMs(this.#clock.now() + MARK_AHEAD_MS),
+      timestampFromMs(this.#time.now() + MARK_AHEAD_MS),
       ts + timestampFromMs(SAVE_AHEAD_MIN_MS),
     )
     await this.#write(known, { ...known.record, mark: Math.max(this.#mark, aheadMark), beat: known.record.beat + 1 })
@@ -452,7 +463,8 @@ export class LeaderOracle implements TimestampSource {
     if (!isTimestampAnswer(answer) || answer.last - ask.count < newest)
       throw new AskFailed(`${leader} has answered timestamps that were handed out before`, true, undefined)
     this.#last = Math.max(this.#last, answer.last)
-    this.#leaderAheadMs = answer.nowMs - this.#clock.now()
+    this.#time.follow(answer.nowMs)
+    this.#warnOfClock()
     split(batch, answer)
     this.#succeeded()
   }
@@ -498,6 +510,7 @@ export class LeaderOracle implements TimestampSource {
     if (known !== undefined && !isNewer(record, known.record)) return record
     this.#known = { record, bytes }
     this.#knownSinceMs = this.#clock.elapsedMs()
+    if (record.id !== this.#id) this.#noteTimeOf(record, known !== undefined)
     this.#refusal = undefined
     const isOwn = record.id === this.#id && !this.#isClosed && record.epoch !== this.#resigned.epoch
     if (!isOwn) this.#stepDown(record)
@@ -511,6 +524,9 @@ export class LeaderOracle implements TimestampSource {
   #lead(record: OracleRecord): void {
     this.#epoch = this.#ledEpoch = record.epoch
     this.#last = Math.max(this.#last, record.mark)
+    const runsOn = this.#hasMoved || isTimeKnown(this.#others())
+    this.#time.lead(runsOn ? this.#timeOfRow : Math.max(this.#clock.now(), this.#timeOfRow))
+    this.#warnOfClock()
     this.#onChange(`this server hands out the timestamps now, in epoch ${record.epoch}`)
     this.#raiseMark(this.#last).catch((error: unknown) => {
       this.#obstacle = messageOf(error)
@@ -523,6 +539,7 @@ export class LeaderOracle implements TimestampSource {
       `this server does not hand out timestamps any more: epoch ${record.epoch} began at ${record.url || 'no server'}`,
     )
     this.#epoch = undefined
+    this.#time.stopLeading()
     this.#waiting.dismissForwarded()
   }
 
@@ -541,17 +558,21 @@ export class LeaderOracle implements TimestampSource {
     const known = this.#known
     if (this.#epoch !== undefined || this.#isClosed || !this.#isTakeoverDue(known, isFirst)) return
     const { epoch, mark } = known?.record ?? { epoch: 0, mark: 0 }
-    const behindMs = physicalMs(mark) - this.#clock.now()
-    if (behindMs > BEHIND_MARK_MS_MAX) return this.#refuse(behindMs)
     await this.#write(known, { epoch: epoch + 1, url: this.#url, id: this.#id, mark, beat: 1 })
   }
 
   #isTakeoverDue(known: Seen | undefined, isFirst: boolean): boolean {
     if (this.#isHeldBack) return false
-    if (known === undefined || known.record.url === '') return true
-    // An earlier run of this server has ended without a clean stop.
-    if (isFirst && known.record.url === this.#url) return true
-    return this.#silentMs >= TAKEOVER_MS
+    if (known === undefined) return true
+    const { url } = known.record
+    // The leader has stopped cleanly, or an earlier run of this server has ended otherwise.
+    const isFree = url === '' || (isFirst && url === this.#url)
+    const dueMs = isFree ? 0 : TAKEOVER_MS
+    const clockOffMs = this.#clockOffMs
+    if (this.#silentMs < dueMs) return false
+    if (this.#silentMs >= dueMs + patienceMs({ clockOffMs, others: this.#others() })) return true
+    this.#leaveToOthers(clockOffMs)
+    return false
   }
 
   get #isHeldBack(): boolean {
@@ -559,14 +580,44 @@ export class LeaderOracle implements TimestampSource {
     return isHeldBack({ agoMs, silentMs: this.#silentMs, others: this.#others() })
   }
 
-  #refuse(behindMs: number): void {
+  #leaveToOthers(clockOffMs: number): void {
     const isNew = this.#refusal === undefined
-    this.#refusal = `no server leads, and this one must not: its clock is ${Math.round(behindMs / 1000)} s behind the timestamps that were handed out`
-    if (isNew) this.#onChange(`${this.#refusal}: set the clock, or wait until it gets there`)
+    this.#refusal = `no server leads, and this one waits for another: its clock is ${inWords(clockOffMs)} the timestamps'`
+    if (isNew) this.#onWarning(this.#refusal)
+  }
+
+  /** A leader that stops cleanly leaves the mark at the end of its timestamps. */
+  #noteTimeOf({ url, mark }: OracleRecord, hasMoved: boolean): void {
+    this.#hasMoved ||= hasMoved
+    const ms = physicalMs(mark) - (url === '' ? 0 : MARK_AHEAD_MS)
+    this.#rowTime = mark === 0 ? undefined : { ms, atMs: this.#clock.elapsedMs() }
+  }
+
+  /** What the row tells of the time of the servers; without a row the clock of this one. */
+  get #timeOfRow(): number {
+    const { ms, atMs } = this.#rowTime ?? { ms: this.#clock.now(), atMs: this.#clock.elapsedMs() }
+    return ms + this.#clock.elapsedMs() - atMs
+  }
+
+  /** By how much this server's wall clock is ahead of the time of the servers, as far as that is known. */
+  get #clockOffMs(): number {
+    const wallMs = this.#clock.now() - this.#clock.aheadMs
+    return wallMs - (this.#time.isKnown ? this.#time.now() : this.#timeOfRow)
+  }
+
+  #warnOfClock(): void {
+    const clockOffMs = this.#clockOffMs
+    const isFar = Math.abs(clockOffMs) > FAR_MS
+    if (isFar && !this.#isFarTold)
+      this.#onWarning(
+        `the clock of this server is ${inWords(clockOffMs)} the timestamps', which all servers go by: set the one that is wrong`,
+      )
+    this.#isFarTold = isFar
   }
 
   #tick(): void {
     if (this.#epoch !== undefined && isUnreachable(this.#epoch, this.#others())) this.#giveUp(this.#epoch)
+    if (this.#epoch !== undefined) this.#warnOfClock()
     const work = this.#epoch === undefined ? (this.#resigning ?? this.#look()) : this.#raiseMark(this.#last)
     void work
       .catch((error: unknown) => {
@@ -622,6 +673,7 @@ export class LeaderOracle implements TimestampSource {
       `the other servers cannot reach this one at ${this.#url}: it hands out no more timestamps in epoch ${epoch}; set --advertise to where they reach it`,
     )
     this.#epoch = undefined
+    this.#time.stopLeading()
     this.#resigned = { epoch, atMs: this.#clock.elapsedMs() }
     this.#waiting.dismissForwarded()
     this.#resigning = Promise.resolve(this.#saving)
@@ -661,6 +713,10 @@ export class LeaderOracle implements TimestampSource {
       await this.#write(known, { ...known.record, url: '', id: '', mark, beat: known.record.beat + 1 })
     }
   }
+}
+
+function inWords(clockOffMs: number): string {
+  return `${Math.round(Math.abs(clockOffMs) / 1000)} s ${clockOffMs > 0 ? 'ahead of' : 'behind'}`
 }
 
 function messageOf(error: unknown): string {

@@ -16,6 +16,8 @@ export interface OracleState {
   readonly role: OracleRole
   readonly aheadMs: number
   readonly clockAheadMs: number
+  /** By how much this server's system clock is ahead of the timestamps' clock; below 0: behind. */
+  readonly clockOffsetMs: number
   /** Why timestamps are wanted and not had; undefined when they are had, or nobody has waited for long. */
   readonly late: string | undefined
 }

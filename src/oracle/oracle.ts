@@ -72,6 +72,7 @@ export class Oracle implements TimestampSource {
       role: { role: 'leader', leader: undefined, epoch: 0 },
       aheadMs: Math.max(0, physicalMs(this.#last) - nowMs),
       clockAheadMs: this.#clock.aheadMs,
+      clockOffsetMs: -this.#clock.aheadMs,
       late: this.#wait?.isLate ? `no timestamps: saving their mark takes the disk ${this.#waitedFor}` : undefined,
     }
   }

@@ -75,10 +75,18 @@ test('what a server cannot reach stands in its row', async () => {
   const simulation = await three()
   const { world, rows, over, pass, a } = simulation
   let unreached = 0
-  const lost = new SimulatedServer(world, rows, 'lost', { unreachedEpoch: () => unreached })
+  const lost = new SimulatedServer(world, rows, 'lost', {
+    ofLeader: () => ({ unreachedEpoch: unreached, knowsTime: true }),
+  })
   await over(lost.registry.join(lost.oldest))
   await pass(5 * SECOND)
   expect(a.registry.others().map(({ unreachedEpoch }) => unreachedEpoch)).toEqual([0, 0, 0])
+  expect(
+    a.registry
+      .others()
+      .map(({ knowsTime, isAlive }) => knowsTime && isAlive)
+      .sort(),
+  ).toEqual([false, false, true])
   unreached = 7
   await pass(6 * SECOND)
   expect(
@@ -151,7 +159,7 @@ test('a row that nobody can read stops collections, until it is forgotten', asyn
 })
 
 test('records keep what they have, and fields of later versions do not hurt', () => {
-  const record = { url: 'http://a:1', oldest: 5, safePoint: 3, unreachedEpoch: 4, format: 2, beat: 9 }
+  const record = { url: 'http://a:1', oldest: 5, safePoint: 3, unreachedEpoch: 4, knowsTime: true, format: 2, beat: 9 }
   expect(decodeServer(encodeServer(record))).toEqual(record)
   const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)
   expect(decodeServer(bytes('{"url":"http://a","oldest":1,"safe_point":0,"beat":1,"more":[]}'))).toMatchObject({

@@ -205,7 +205,7 @@ describe('a transaction that is not reached', () => {
 
 async function addServer(table: MemoryTable, id: string, url: string): Promise<void> {
   const row = encodeServer({
-    ...{ url, oldest: Number.MAX_SAFE_INTEGER, safePoint: 0, unreachedEpoch: 0 },
+    ...{ url, oldest: Number.MAX_SAFE_INTEGER, safePoint: 0, unreachedEpoch: 0, knowsTime: false },
     ...{ format: 1, beat: 1 },
   })
   expect(await registryRowsOf(table).swap(`server/${id}`, undefined, row)).toBe('done')

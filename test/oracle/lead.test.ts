@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
-import { isHeldBack, isUnreachable } from '../../src/oracle/lead.js'
+import { isHeldBack, isUnreachable, patienceMs } from '../../src/oracle/lead.js'
 
-const saying = (...epochs: number[]) => epochs.map((unreachedEpoch) => ({ unreachedEpoch }))
+const saying = (...epochs: number[]) =>
+  epochs.map((unreachedEpoch) => ({ isAlive: true, knowsTime: true, unreachedEpoch }))
 
 test.each([
   ['alone', [], false],
@@ -27,4 +28,31 @@ test.each([
   ['never', Number.POSITIVE_INFINITY, 0, [0], false],
 ] as const)('a server that has resigned holds back: %s', (_, agoMs, silentMs, epochs, isBack) => {
   expect(isHeldBack({ agoMs, silentMs, others: saying(...epochs) })).toBe(isBack)
+})
+
+const NONE = { isAlive: false, knowsTime: false, unreachedEpoch: 0 }
+const ALIVE = { ...NONE, isAlive: true, knowsTime: true }
+const STARTING = { ...NONE, isAlive: true }
+const LEFT_BEHIND = { ...NONE, knowsTime: true }
+const HOUR_MS = 3_600_000
+
+test.each([
+  ['right', 10_000, [ALIVE, ALIVE], 0],
+  ['behind a little', -10_000, [ALIVE], 0],
+  ['wrong, but alone', HOUR_MS, [], 0],
+  ['behind, but alone', -HOUR_MS, [], 0],
+  ['far, and all start together', 24 * HOUR_MS, [STARTING, STARTING], 0],
+  ['far, and the others may be dead', HOUR_MS, [LEFT_BEHIND, STARTING], 5000],
+  ['11 s ahead', 11_000, [ALIVE], 5055],
+  ['11 s behind', -11_000, [ALIVE, STARTING], 5055],
+  ['an hour ahead', HOUR_MS, [LEFT_BEHIND, ALIVE], 8397],
+  ['years ahead', 1e12, [ALIVE], 9000],
+] as const)('a clock that is %s waits', (_, clockOffMs, others, ms) => {
+  expect(Math.round(patienceMs({ clockOffMs, others }))).toBe(ms)
+})
+
+test('the least wrong clock waits the shortest', () => {
+  const waits = [12, 15, 60, 600, 3600].map((s) => patienceMs({ clockOffMs: -1000 * s, others: [ALIVE] }))
+  expect(waits.toSorted((a, b) => a - b)).toEqual(waits)
+  expect(new Set(waits).size).toBe(5)
 })

@@ -1,8 +1,15 @@
 import { describe, expect, test } from 'vitest'
 import { decodeOracleRecord, encodeOracleRecord, type OracleRow } from '../../src/oracle/oracle-row.js'
 import { type Timestamp, timestampFromMs } from '../../src/timestamp.js'
-import { leaderOracle, type OracleParts, runSchedule, Servers, type SimulatedOracle } from './simulated-servers.js'
-import { violations } from './timestamp-history.js'
+import {
+  leaderOracle,
+  type OracleParts,
+  runSchedule,
+  runWrongClock,
+  Servers,
+  type SimulatedOracle,
+} from './simulated-servers.js'
+import { unsteadiness, violations } from './timestamp-history.js'
 
 const SEEDS = 100
 
@@ -65,12 +72,14 @@ function rangeOracle({ row, clock }: OracleParts): SimulatedOracle {
   return {
     next,
     observe: () => undefined,
+    now: () => timestampFromMs(clock.now()),
     get last() {
       return last
     },
     answer: async () => 'not_leader',
     close: async () => {},
     unreachedEpoch: 0,
+    knowsTime: false,
     role: { role: 'candidate', leader: undefined, epoch: 1 },
   }
 }
@@ -102,5 +111,37 @@ describe('the checker catches', () => {
     ]
     expect(violations(overlapping)).toEqual([])
     expect(violations(overlapping.map((answer) => ({ ...answer, last: 8 })))).toHaveLength(1)
+  })
+})
+
+describe('a clock that is wrong by an hour makes locks older where', () => {
+  async function fastMs(make: (parts: OracleParts) => SimulatedOracle, offsetMs = 3_600_000): Promise<number> {
+    let longest = 0
+    for (let seed = 1; seed <= 5; seed++) {
+      const servers = new Servers(seed, make)
+      await runWrongClock(servers, offsetMs, 60_000)
+      longest = Math.max(longest, unsteadiness(servers.times).fastMs)
+    }
+    return longest
+  }
+
+  test('a takeover goes on from the clock of the new leader', async () => {
+    const byOwnClock = (parts: OracleParts) =>
+      leaderOracle({
+        ...parts,
+        forward: async (...ask) => {
+          const answer = await parts.forward(...ask)
+          return answer === 'not_leader' ? answer : { ...answer, nowMs: parts.clock.now() }
+        },
+      })
+    expect(await fastMs(byOwnClock)).toBeGreaterThan(3_000_000)
+  })
+
+  test('a server that has just started takes no notice of the others', async () => {
+    expect(await fastMs((parts) => leaderOracle({ ...parts, others: () => [] }))).toBeGreaterThan(3_000_000)
+  })
+
+  test('and not where the oracle is right', async () => {
+    expect(await fastMs(leaderOracle)).toBeLessThan(5000)
   })
 })

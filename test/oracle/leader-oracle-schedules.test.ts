@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { runSchedule, Servers } from './simulated-servers.js'
-import { violations } from './timestamp-history.js'
+import { runSchedule, runWrongClock, Servers } from './simulated-servers.js'
+import { unsteadiness, violations } from './timestamp-history.js'
 
 const SCHEDULES = Number(process.env['PERKV_TEST_RUNS'] ?? 200)
 
@@ -32,3 +32,26 @@ test('no timestamp is handed out twice or out of order, whatever happens to cloc
   expect(handedOut).toBeGreaterThan(20 * SCHEDULES)
   expect(epochs).toBeGreaterThan(2 * SCHEDULES)
 })
+
+const HOUR_MS = 3_600_000
+
+test.each([HOUR_MS, -HOUR_MS, 60_000, -20_000])(
+  'a clock that is wrong by %d ms stops nobody for long, and makes nothing older',
+  {
+    tags: ['long'],
+  },
+  async (offsetMs) => {
+    for (let seed = 1; seed <= SCHEDULES / 10; seed++) {
+      const servers = new Servers(seed)
+      await runWrongClock(servers, offsetMs, 120_000)
+      expect({ seed, violations: violations(servers.history) }).toEqual({ seed, violations: [] })
+      const { fastMs, slowMs, silentMs } = unsteadiness(servers.times)
+      if (process.env['PERKV_TEST_REPORT']) console.log({ seed, offsetMs, fastMs, slowMs, silentMs })
+      expect({ seed, isSteady: fastMs < 5000 && slowMs < 12_000, fastMs, slowMs }).toMatchObject({
+        seed,
+        isSteady: true,
+      })
+      expect({ seed, isServed: silentMs < 20_000, silentMs }).toMatchObject({ seed, isServed: true })
+    }
+  },
+)

@@ -5,7 +5,7 @@ import { LeaderOracle } from '../../src/oracle/leader-oracle.js'
 import type { OracleRow, SwapOutcome } from '../../src/oracle/oracle-row.js'
 import type { OracleForward, TimestampAnswer } from '../../src/oracle/timestamp-ask.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../src/timestamp.js'
-import type { Answered } from './timestamp-history.js'
+import type { Answered, Told } from './timestamp-history.js'
 
 export const START_MS = 1_700_000_000_000
 
@@ -191,7 +191,7 @@ export class SimulatedTable {
 /** What the simulation needs of an oracle, so that wrong ones can stand in. */
 export type SimulatedOracle = Pick<
   LeaderOracle,
-  'next' | 'observe' | 'last' | 'answer' | 'close' | 'role' | 'unreachedEpoch'
+  'next' | 'observe' | 'last' | 'now' | 'answer' | 'close' | 'role' | 'unreachedEpoch' | 'knowsTime'
 >
 
 export interface OracleParts {
@@ -231,6 +231,9 @@ export interface Server {
   run: Running
 }
 
+/** How far the servers' ideas of the time that they share are apart at most, where calls take long. */
+const TIME_OFF_MS_MAX = 3000
+
 /** Requests that have not ended, by the process that they are at. */
 interface Open {
   readonly process: SimulatedProcess
@@ -242,12 +245,13 @@ export class Servers {
   readonly table: SimulatedTable
   readonly all: Server[] = []
   readonly history: Answered[] = []
+  /** Timestamps as milliseconds, and when they were answered. */
+  readonly times: Told[] = []
   readonly open = new Set<Open>()
   /** Timestamps further ahead of every clock than bursts and takeovers explain. */
   readonly tooFarAhead: string[] = []
   readonly warnings: string[] = []
   refused = 0
-  #earliestOffsetMs = 0
   latestOffsetMs = 0
   #runs = 0
   readonly #make: (parts: OracleParts) => SimulatedOracle
@@ -290,7 +294,11 @@ export class Servers {
   /** What the registry shows: the others that are alive, and what they have said. */
   #othersOf(process: SimulatedProcess): OtherServer[] {
     const living = this.all.filter(({ run }) => run !== undefined && run.process !== process && run.process.isAlive)
-    return living.map(({ run }) => ({ unreachedEpoch: run.oracle.unreachedEpoch }))
+    return living.map(({ run }) => ({
+      isAlive: true,
+      knowsTime: run.oracle.knowsTime,
+      unreachedEpoch: run.oracle.unreachedEpoch,
+    }))
   }
 
   #forward(
@@ -328,7 +336,6 @@ export class Servers {
 
   stepClock(server: Server, offsetMs: number): void {
     server.offsetMs = offsetMs
-    this.#earliestOffsetMs = Math.min(this.#earliestOffsetMs, offsetMs)
     this.latestOffsetMs = Math.max(this.latestOffsetMs, offsetMs)
   }
 
@@ -337,6 +344,7 @@ export class Servers {
     this.#call(server, onEnd, async ({ oracle }, began) => {
       const last = await oracle.next(count)
       this.history.push({ server: server.url, began, ended: this.world.moment(), count, last })
+      this.times.push({ atMs: this.world.nowMs, ms: physicalMs(last) })
       const aheadMs = physicalMs(last) - START_MS - this.world.nowMs - this.latestOffsetMs
       const allowedMs = 3300 + 260 * (oracle.role.epoch + 1)
       if (aheadMs > allowedMs) this.tooFarAhead.push(`${last} is ${aheadMs} ms ahead of all clocks`)
@@ -344,7 +352,8 @@ export class Servers {
   }
 
   observe(server: Server, ts: Timestamp, onEnd: () => void = () => {}): void {
-    const isPast = ts < timestampFromMs(START_MS + this.world.nowMs + this.#earliestOffsetMs)
+    const times = this.all.filter(({ run }) => run.process.isAlive).map(({ run }) => run.oracle.now())
+    const isPast = ts < Math.min(...times) - timestampFromMs(TIME_OFF_MS_MAX)
     this.#call(server, onEnd, async ({ oracle }, began) => {
       await oracle.observe(ts)
       const last = isPast ? Math.max(ts, oracle.last) : oracle.last
@@ -465,4 +474,26 @@ export async function runSchedule(servers: Servers, ms: number, clockStepMs = 30
   await world.runUntil(world.nowMs + 5500) // Pauses end, killed servers have started.
   for (const server of all) if (!server.run.process.isAlive) servers.start(server)
   await world.runUntil(world.nowMs + 11_000)
+}
+
+/** One clock is wrong by `offsetMs` from the start. Leaders are killed, and start again. */
+export async function runWrongClock(servers: Servers, offsetMs: number, ms: number): Promise<void> {
+  const { world, all } = servers
+  const wrong = world.oneOf(all)
+  servers.stepClock(wrong, offsetMs)
+  const request = (): void => {
+    for (const server of all) servers.next(server, 1)
+    world.after(world.between(100, 300), request)
+  }
+  const kill = (): void => {
+    const victim = all.find(({ run }) => run.process.isAlive && run.oracle.role.role === 'leader')
+    if (victim !== undefined) {
+      servers.kill(victim)
+      world.after(world.oneOf([10, 500, 3000, 9000]), () => servers.start(victim))
+    }
+    world.after(world.between(3000, 12_000), kill)
+  }
+  request()
+  world.after(world.between(0, 5000), kill)
+  await world.runUntil(ms)
 }

@@ -40,3 +40,26 @@ function outOfOrder(history: readonly Answered[]): string[] {
   }
   return found
 }
+
+export interface Told {
+  readonly atMs: number
+  readonly ms: number
+}
+
+/** By how much ages have grown faster or slower than time may seem to pass at most, by an eighth, and the longest silence. */
+export function unsteadiness(times: readonly Told[]): { fastMs: number; slowMs: number; silentMs: number } {
+  const found = { fastMs: 0, slowMs: 0, silentMs: 0 }
+  let lowest = Number.POSITIVE_INFINITY
+  let highest = Number.NEGATIVE_INFINITY
+  let lastMs: number | undefined
+  for (const { atMs, ms } of times) {
+    const [fast, slow] = [ms - (9 / 8) * atMs, ms - (7 / 8) * atMs]
+    lowest = Math.min(lowest, fast)
+    highest = Math.max(highest, slow)
+    found.fastMs = Math.max(found.fastMs, fast - lowest)
+    found.slowMs = Math.max(found.slowMs, highest - slow)
+    found.silentMs = Math.max(found.silentMs, atMs - (lastMs ?? atMs))
+    lastMs = atMs
+  }
+  return found
+}

@@ -152,7 +152,7 @@ function ofLocks(database: Database, status: DatabaseStatus): Family[] {
 }
 
 function ofOracle({ store }: Database): Family[] {
-  const { meters, role, aheadMs, clockAheadMs } = store.figures.oracle
+  const { meters, role, aheadMs, clockAheadMs, clockOffsetMs } = store.figures.oracle
   return [
     gauge(
       'perkv_oracle_role',
@@ -187,6 +187,11 @@ function ofOracle({ store }: Database): Family[] {
       'perkv_clock_ahead_seconds',
       "How far the server's clock is ahead of a system clock that was set back.",
       clockAheadMs / 1000,
+    ),
+    gauge(
+      'perkv_clock_offset_seconds',
+      'How far the system clock is ahead of the clock of the timestamps, which servers of one table share; below 0: behind.',
+      clockOffsetMs / 1000,
     ),
     counter('perkv_clock_steps_total', 'Steps of the system clock by more than a second.', [
       [{ direction: 'forward' }, meters.clockSteps.forward],

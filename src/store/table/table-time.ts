@@ -1,6 +1,6 @@
 import type { Clock } from '../../oracle/clock.js'
 import type { TimestampSource } from '../../oracle/timestamp-source.js'
-import { type Timestamp, timestampFromMs } from '../../timestamp.js'
+import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { TimeSource } from '../time-source.js'
 
 export class TableTime implements TimeSource {
@@ -15,16 +15,16 @@ export class TableTime implements TimeSource {
   clock(): Timestamp {
     return this.#source.clock()
   }
-  /** This server's clock may be ahead of the leader's. */
+  /** The time that this server knows may be ahead of the newest timestamp. */
   get nextTsMin(): Timestamp {
     return this.#source.last + 1
   }
   ago(ms: number): Timestamp {
-    return timestampFromMs(this.#clock.ago(ms))
+    return timestampFromMs(Math.max(0, this.steadyMs() - ms))
   }
-  /** Servers come and go, so the wall clock is all that they have in common. */
+  /** The time that the servers share does not jump. */
   steadyMs(): number {
-    return this.#clock.now()
+    return physicalMs(this.#source.now())
   }
   elapsedMs(): number {
     return this.#clock.elapsedMs()

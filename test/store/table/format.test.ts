@@ -180,7 +180,15 @@ test('servers move to another cluster while none runs, and once all is replicate
     await expect(move()).rejects.toThrow('t: the table is moved only while nobody serves it: stop http://on-a')
     expect(server.ends).toEqual([])
     await server.close()
-    const row = encodeServer({ url: 'http://killed', oldest: 1, safePoint: 0, unreachedEpoch: 0, format: 1, beat: 1 })
+    const row = encodeServer({
+      url: 'http://killed',
+      oldest: 1,
+      safePoint: 0,
+      unreachedEpoch: 0,
+      knowsTime: false,
+      format: 1,
+      beat: 1,
+    })
     await rows.swap('server/killed', undefined, row)
     // Replication brings a change of a server that is thought to be dead.
     const late = async (): Promise<void> => {
@@ -189,6 +197,7 @@ test('servers move to another cluster while none runs, and once all is replicate
         oldest: 1,
         safePoint: 0,
         unreachedEpoch: 0,
+        knowsTime: false,
         format: 1,
         beat: 2,
       })

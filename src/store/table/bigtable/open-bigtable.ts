@@ -106,11 +106,12 @@ export async function joinTable(
   const end = (why: string): void => restoreGate.end(`${serving.place}: ${why}; this server ends`)
   const registry = new TableRegistry({
     ...{ rows: registryRowsOf(table), id, url, format: serving.newest.format, elapsedMs: () => clock.elapsedMs() },
-    unreachedEpoch: () => oracle.unreachedEpoch,
+    ofLeader: () => oracle,
     onTwin: (twin) =>
       end(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
   })
   const watch = new TableWatch({ table, secret, onAnother: end })
+  await registry.look()
   oracle.start()
   watch.start()
   const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
