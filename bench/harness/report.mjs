@@ -37,14 +37,16 @@ export function short(value) {
 }
 
 /** The median with its lowest and highest. */
-export const spreadOf = ({ median, min, max }) => `${short(median)} (${short(min)} to ${short(max)})`
+export const spreadOf = ({ median, min, max }) => `${short(median)} (${short(min)}–${short(max)})`
 
 /** One line of a table for what `row` made of one thing. @param parts rows, each named by what it says of the thing. */
 export function lineOf(measured, parts) {
   const units = new Set(parts.map(({ unit }) => unit))
   const unit = units.size === 1 ? parts[0].unit : ''
   const figure = ({ measured, value, spread, ...part }) =>
-    [measured, short(value), unit === '' && part.unit, spread && `(${spread})`].filter(Boolean).join(' ')
+    [measured, short(value), unit === '' && part.unit, spread && `(${spread.replace(' to ', '–')})`]
+      .filter(Boolean)
+      .join(' ')
   const judged = parts.filter(({ goal }) => goal !== '')
   const isNamed = judged.length < parts.length
   const distinct = (list) => (new Set(list).size === 1 ? list[0] : list.join(', '))

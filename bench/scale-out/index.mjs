@@ -1,7 +1,6 @@
 // PerKV on Bigtable by the number of nodes: a simulation in time of its own, from costs that were measured, throughputs that Google
 // documents, and latencies that are assumed. No real Bigtable is reached. The same seed gives the same figures.
 import { readFile, writeFile } from 'node:fs/promises'
-import { median } from '../harness/numbers.mjs'
 import { circumstances } from '../harness/report.mjs'
 import { checked } from './check.mjs'
 import { ASSUMED, costsOf } from './costs.mjs'
@@ -10,7 +9,6 @@ import { study } from './study.mjs'
 import { blocksOf } from './tables.mjs'
 
 const MEASURED = new URL('../../docs/performance/scale-out-measured.json', import.meta.url)
-const RATIOS = new URL('../../docs/performance/ratios.json', import.meta.url)
 
 const simulated = {
   full: { seed: 1, medianMs: ASSUMED.medianMs, p99Ms: ASSUMED.p99Ms },
@@ -19,7 +17,7 @@ const simulated = {
     const assumed = { ...ASSUMED, medianMs, p99Ms }
     const measured = JSON.parse(await readFile(MEASURED, 'utf8'))
     const results = study(costsOf(measured, assumed), seed)
-    const levelDb = await levelDbRates(measured.levelDb)
+    const levelDb = levelDbRates(measured.levelDb)
     const blocks = blocksOf({ seed, assumed, measured, results, checks: checked(measured, seed), levelDb })
     return { blocks, results, charts: pictures(results, levelDb.find(({ kind }) => kind === 'transfer').rate) }
   },
@@ -48,13 +46,8 @@ const processors = {
 
 export const scenarios = { simulated, processors }
 
-/** One server on LevelDB: what `npm run bench` measured, and what its main thread's time allows. */
-async function levelDbRates(measuredHere) {
-  const works = JSON.parse(await readFile(RATIOS, 'utf8'))
-  const rateOf = (work) => median(works[work].results.perkv.map(({ rate }) => rate))
-  return [
-    { name: '`put` of performance.md', kind: 'put', rate: rateOf('put') },
-    { name: '`txn` of performance.md: a check and two puts', kind: 'transfer', rate: rateOf('txn') },
-    { name: 'transfers, as many as its core can do', kind: 'transfer', rate: 1e6 / measuredHere.transfer.micros },
-  ]
-}
+/** One server on LevelDB: what its main thread's time allows. */
+const levelDbRates = ({ put, transfer }) => [
+  { name: 'PUTs', kind: 'put', rate: 1e6 / put.micros },
+  { name: 'transfers', kind: 'transfer', rate: 1e6 / transfer.micros },
+]

@@ -109,7 +109,7 @@ const costRow = (kind, { perNode, cpuMs }) => ({
 function levelDbLine(kinds, levelDb) {
   const nodes = levelDb.map(({ kind, rate }) => rate / kinds[kind].perNode)
   const rates = levelDb.map(({ name, rate }) => `${name}: ${whole(rate)}`)
-  return `One LevelDB server does per second as much as ${Math.min(...nodes).toFixed(1)} to ${Math.max(...nodes).toFixed(1)} nodes at full load (${rates.join('; ')}).`
+  return `One LevelDB server does per second as much as ${Math.min(...nodes).toFixed(1)} to ${Math.max(...nodes).toFixed(1)} nodes at full load, by the time of its main thread (${rates.join(', ')}).`
 }
 
 /** How far the model's medians are from those of real servers on Google's server in memory. */

@@ -13,10 +13,10 @@ test('rows of one thing are one line, with the goals that it has', () => {
   ]
   expect(markdownOf([rows])).toBe(
     [
-      '| measured              | value                  | goal    | reached |',
-      '| --------------------- | ---------------------- | ------- | ------- |',
-      '| PUT, 10,000 PUT/s, ms | p50 1.23, longest 31   | p50 ≤ 5 | yes     |',
-      '| claims, per second    | 2,000 (1,000 to 3,000) | ≥ 4,000 | no      |',
+      '| measured              | value                | goal    | reached |',
+      '| --------------------- | -------------------- | ------- | ------- |',
+      '| PUT, 10,000 PUT/s, ms | p50 1.23, longest 31 | p50 ≤ 5 | yes     |',
+      '| claims, per second    | 2,000 (1,000–3,000)  | ≥ 4,000 | no      |',
     ].join('\n'),
   )
 })

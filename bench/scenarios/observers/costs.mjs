@@ -21,7 +21,11 @@ export const costs = {
     ...(await withPerkv([], (server) => putsObserved(server, settings))),
     ...(await withPerkv([], (server) => acknowledgements(server, settings))),
   ],
+  tell: ({ blocks }) => blocks.map((rows) => rows.filter(isTold)),
 }
+
+/** Of the ratios only those that have a goal. */
+const isTold = ({ measured, goal }) => goal !== '' || !measured.includes(': by ')
 
 const block = (server, count, operation) => metered(server, () => load({ url: server.url, count, operation }))
 

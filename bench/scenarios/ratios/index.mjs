@@ -18,7 +18,6 @@ const BULKS_IN_FLIGHT = 4
 
 const works = {
   get_hot: {
-    unit: 'requests',
     ratios: [
       { of: ['perkv'], over: 'bare', goal: 1.3, floor: 0.5 },
       { of: ['perkv'], over: 'etcd', goal: 4 },
@@ -31,7 +30,6 @@ const works = {
     },
   },
   get_uniform: {
-    unit: 'requests',
     ratios: [{ of: ['perkv'], over: 'bare', goal: 0.8, floor: 0.3 }],
     async contenders(stage) {
       const { keys, cacheBytes } = stage.settings
@@ -43,7 +41,6 @@ const works = {
     },
   },
   put: {
-    unit: 'requests',
     ratios: [
       { of: ['perkv'], over: 'bare', goal: 0.55, floor: 0.22 },
       { of: ['perkv'], over: 'one record', goal: 0.75, floor: 0.25 },
@@ -56,7 +53,6 @@ const works = {
     },
   },
   put_ttl: {
-    unit: 'requests',
     ratios: [{ of: ['perkv, TTL'], over: 'perkv', goal: 0.9, floor: 0.5 }],
     async contenders(stage) {
       const servers = { perkv: await stage.perkv(), 'perkv, TTL': await stage.perkv() }
@@ -64,7 +60,6 @@ const works = {
     },
   },
   txn: {
-    unit: 'transactions',
     ratios: [
       { of: ['perkv'], over: 'bare', goal: 0.45, floor: 0.15 },
       { of: ['perkv'], over: 'etcd', goal: 3.5 },
@@ -80,7 +75,6 @@ const works = {
     },
   },
   client_txn: {
-    unit: 'transactions',
     ratios: [{ of: ['one_pc', 'async commit', 'two_pc'], over: 'bare', goal: 0.28, floor: 0.08 }],
     async contenders(stage) {
       const { perkv, bare } = await stage.start('perkv', 'bare')
@@ -93,7 +87,6 @@ const works = {
     },
   },
   scan: {
-    unit: 'pairs',
     ratios: [{ of: ['perkv'], over: 'raw', goal: 0.5, floor: 0.25 }],
     async contenders(stage) {
       const count = stage.settings.scannedPairs
@@ -108,7 +101,6 @@ const works = {
     },
   },
   bulk: {
-    unit: 'keys',
     ratios: [{ of: ['MessagePack', 'JSON'], over: 'raw', goal: 0.4, floor: 0.3 }],
     async contenders(stage) {
       const [perkv, raw] = await Promise.all([stage.perkv(), stage.raw()])
@@ -120,18 +112,14 @@ const works = {
       }
     },
   },
-  embedded_get: embedded('get', 'calls', operations.getUniform(FEW_KEYS), { floor: 1 }, [
-    { of: ['embedded'], goal: 200_000 },
-  ]),
-  embedded_put: embedded('put', 'calls', operations.put, { goal: 1.5, floor: 0.6 }),
-  embedded_txn: embedded('txn', 'transactions', operations.txnOfOld(FEW_KEYS), { floor: 0.5 }),
+  embedded_get: embedded('get', operations.getUniform(FEW_KEYS), { floor: 1 }, [{ of: ['embedded'], goal: 200_000 }]),
+  embedded_put: embedded('put', operations.put, { goal: 1.5, floor: 0.6 }),
+  embedded_txn: embedded('txn', operations.txnOfOld(FEW_KEYS), { floor: 0.5 }),
   versions_get: {
-    unit: 'requests',
     ratios: [{ of: ['many versions'], over: 'one version', goal: 0.77, floor: 0.5 }],
     contenders: (stage) => versioned(stage, (prefix, keys) => operations.getUniform(keys, prefix)),
   },
   versions_scan: {
-    unit: 'scans',
     ratios: [{ of: ['many versions'], over: 'one version', goal: 0.33, floor: 0.15 }],
     contenders: (stage) => versioned(stage, operations.scanPage, { connections: 1 }),
   },
@@ -142,10 +130,9 @@ const works = {
  * LevelDB alone.
  * @param bounds of its ratio to the requests
  */
-function embedded(work, unit, request, bounds, ratios = []) {
+function embedded(work, request, bounds, ratios = []) {
   const beside = ['requests', 'client', 'raw'].map((over) => ({ of: ['embedded'], over }))
   return {
-    unit,
     ratios: [...ratios, { ...beside[0], ...bounds }, beside[1], beside[2]],
     async contenders(stage) {
       const server = await stage.perkv()

@@ -36,7 +36,7 @@ async function run({ ratios, contenders }, settings) {
 }
 
 /** One for each contender that is PerKV. Of several in `of` only the best one has bounds. */
-function rowsOf(work, { unit, ratios }, results) {
+function rowsOf(work, { ratios }, results) {
   const present = (name) => name === undefined || results[name] !== undefined
   const found = ratios.flatMap(({ of, over, ...bounds }) => {
     if (!present(over)) return []
@@ -56,10 +56,10 @@ function rowsOf(work, { unit, ratios }, results) {
     const of = (field) => median(results[contender].map(field))
     const cpu = results[contender].every((one) => one.cpu !== undefined)
     return {
-      work: `\`${work}\`${contender === 'perkv' ? '' : `, ${contender.replace('perkv, ', '')}`}, ${unit}`,
+      work: `\`${work}\`${contender === 'perkv' ? '' : `, ${contender.replace('perkv, ', '')}`}`,
       'per second': whole(of(({ rate }) => rate)),
-      'CPU, µs (main thread)': cpu ? `${short(of(({ cpu }) => cpu.all))} (${short(of(({ cpu }) => cpu.main))})` : '',
-      'ratio to the contender': value,
+      'CPU, µs': cpu ? short(of(({ cpu }) => cpu.all)) : '',
+      'ratio to': value,
       goal,
       reached,
       [BEYOND]: parts.some((part) => part[BEYOND]),

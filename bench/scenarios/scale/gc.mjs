@@ -40,7 +40,7 @@ export const gc = {
   },
   tell: ({ settings: { versions }, blocks }) => [
     '### Garbage collection',
-    `${whole(versions)} old versions are collected beside ${CONNECTIONS} connections that read and ${CONNECTIONS} that write: by the server's own collections, which [rest between their steps](../src/gc/README.md), and by the Percolator call \`gc\`, which does it at once. Pairs are before and during.`,
+    `${whole(versions)} old versions are collected beside ${CONNECTIONS} connections that read and ${CONNECTIONS} that write: by the server's own collections, which [rest](../src/gc/README.md), or by the call \`gc\`, at once. Pairs are before and during.`,
     ...blocks,
   ],
 }

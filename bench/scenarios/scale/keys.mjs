@@ -28,7 +28,7 @@ export const keys = {
     }),
   tell: ({ blocks }) => [
     '### Keys',
-    `Keys are loaded by \`POST /v1/txn\` with ${PUTS_PER_TXN} puts (MessagePack, four in flight), then read and written at random. At ten million most of the memory is LevelDB's table files, mapped into the process; the system takes these pages back.`,
+    `Keys are loaded by \`POST /v1/txn\` with ${PUTS_PER_TXN} puts (MessagePack, four in flight), then read and written at random. At ten million most memory is mapped table files, which the system takes back.`,
     ...blocks,
   ],
 }

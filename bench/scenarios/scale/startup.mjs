@@ -23,7 +23,7 @@ export const startup = {
   },
   tell: ({ blocks }) => [
     '### Start-up',
-    "Time passes from the start of the process to the first answer of `/readyz`, with files in the system's cache.",
+    'From the start of the process to the first answer of `/readyz`, files cached by the system:',
     ...blocks,
   ],
 }
