@@ -14,8 +14,8 @@ export function internalPath(name: string): string {
 
 /** Asks other servers by a signed `POST` to the path of the ask's kind, over connections that stay open. */
 export function askOverHttp({ secret, timeoutMs = 8000 }: AskOverHttpOptions): Asks {
-  // Per server: nobody asks for more than two things at a time.
-  const options = { keepAlive: true, maxSockets: 2, maxFreeSockets: 2, timeout: timeoutMs }
+  // Per server: nobody asks for more than four things at a time.
+  const options = { keepAlive: true, maxSockets: 4, maxFreeSockets: 2, timeout: timeoutMs }
   const httpAgent = new HttpAgent(options)
   const httpsAgent = new HttpsAgent(options)
 

@@ -1,6 +1,6 @@
 /** A server that has resigned because nobody reached it holds back for this long. */
 const HELD_BACK_MS = 60_000
-/** It does so no longer where nobody else takes over within this time. */
+/** A lead that nobody else has taken within this time is taken by a server that the others do not reach. */
 const FREE_MS = 10_000
 
 /** A server whose clock is further from the time of the others than this leaves the lead to them. */
@@ -44,6 +44,18 @@ export interface Resigned {
 /** Whether a server that nobody reached leaves the lead to the others. */
 export function isHeldBack({ agoMs, silentMs, others }: Resigned): boolean {
   return agoMs < HELD_BACK_MS && silentMs < FREE_MS && others.length > 0
+}
+
+export interface Proof {
+  /** Whether another server reaches this one; undefined: no other one is there to tell. */
+  readonly isReached: boolean | undefined
+  /** For how long the lead has been free. */
+  readonly freeMs: number
+}
+
+/** Whether a candidate may lead as far as the others reach it: they do, are not there, or nobody else leads. */
+export function isProved({ isReached, freeMs }: Proof): boolean {
+  return isReached !== false || freeMs >= FREE_MS
 }
 
 export interface Candidate {

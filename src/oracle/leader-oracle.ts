@@ -4,7 +4,7 @@ import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
-import { FAR_MS, isHeldBack, isTimeKnown, isUnreachable, type OtherServer, patienceMs } from './lead.js'
+import { FAR_MS, isHeldBack, isProved, isTimeKnown, isUnreachable, type OtherServer, patienceMs } from './lead.js'
 import {
   decodeOracleRecord,
   encodeOracleRecord,
@@ -62,6 +62,11 @@ export interface LeaderOracleOptions {
   readonly clock: Clock
   /** The other living servers, as far as this one knows. Default: none. */
   readonly others?: (() => readonly OtherServer[]) | undefined
+  /**
+   * Whether another server reaches this one, so that it may lead; undefined: no other one is there. Never rejects.
+   * @param silent URL of the server that has led, which need not be asked. Default: no other one is there.
+   */
+  readonly isReached?: ((silent: string | undefined) => Promise<boolean | undefined>) | undefined
   /** Unique to this process: no other process, and no earlier run, has it. Default: random. */
   readonly id?: string | undefined
   readonly timer?: Timer | undefined
@@ -133,6 +138,7 @@ export class LeaderOracle implements TimestampSource {
   readonly #url: string
   readonly #id: string
   readonly #others: () => readonly OtherServer[]
+  readonly #isReached: (silent: string | undefined) => Promise<boolean | undefined>
   readonly #clock: Clock
   readonly #time: SharedTime
   readonly #timer: Timer
@@ -146,6 +152,7 @@ export class LeaderOracle implements TimestampSource {
     this.#url = options.url
     this.#id = options.id ?? randomUUID()
     this.#others = options.others ?? (() => [])
+    this.#isReached = options.isReached ?? (async () => undefined)
     this.#clock = options.clock
     this.#time = new SharedTime(options.clock)
     this.#timer = options.timer ?? backgroundTimer
@@ -557,6 +564,10 @@ export class LeaderOracle implements TimestampSource {
     if (bytes !== undefined || this.#known !== undefined) this.#note(bytes)
     const known = this.#known
     if (this.#epoch !== undefined || this.#isClosed || !this.#isTakeoverDue(known, isFirst)) return
+    const isReached = await this.#isReached(known?.record.url)
+    if (this.#known !== known || this.#isClosed) return
+    if (!isProved({ isReached, freeMs: this.#silentMs }))
+      return this.#leaveToOthers(`they do not reach it at ${this.#url}: set --advertise to where they do`)
     const { epoch, mark } = known?.record ?? { epoch: 0, mark: 0 }
     await this.#write(known, { epoch: epoch + 1, url: this.#url, id: this.#id, mark, beat: 1 })
   }
@@ -571,7 +582,7 @@ export class LeaderOracle implements TimestampSource {
     const clockOffMs = this.#clockOffMs
     if (this.#silentMs < dueMs) return false
     if (this.#silentMs >= dueMs + patienceMs({ clockOffMs, others: this.#others() })) return true
-    this.#leaveToOthers(clockOffMs)
+    this.#leaveToOthers(`its clock is ${inWords(clockOffMs)} the timestamps'`)
     return false
   }
 
@@ -580,9 +591,9 @@ export class LeaderOracle implements TimestampSource {
     return isHeldBack({ agoMs, silentMs: this.#silentMs, others: this.#others() })
   }
 
-  #leaveToOthers(clockOffMs: number): void {
+  #leaveToOthers(why: string): void {
     const isNew = this.#refusal === undefined
-    this.#refusal = `no server leads, and this one waits for another: its clock is ${inWords(clockOffMs)} the timestamps'`
+    this.#refusal = `no server leads, and this one waits for another: ${why}`
     if (isNew) this.#onWarning(this.#refusal)
   }
 

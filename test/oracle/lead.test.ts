@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isHeldBack, isUnreachable, patienceMs } from '../../src/oracle/lead.js'
+import { isHeldBack, isProved, isUnreachable, patienceMs } from '../../src/oracle/lead.js'
 
 const saying = (...epochs: number[]) =>
   epochs.map((unreachedEpoch) => ({ isAlive: true, knowsTime: true, unreachedEpoch }))
@@ -55,4 +55,13 @@ test('the least wrong clock waits the shortest', () => {
   const waits = [12, 15, 60, 600, 3600].map((s) => patienceMs({ clockOffMs: -1000 * s, others: [ALIVE] }))
   expect(waits.toSorted((a, b) => a - b)).toEqual(waits)
   expect(new Set(waits).size).toBe(5)
+})
+
+test.each([
+  ['another server reaches it', true, 0, true],
+  ['nobody is there to tell', undefined, 0, true],
+  ['none reaches it', false, 2000, false],
+  ['none reaches it, and nobody else leads', false, 10_000, true],
+] as const)('a candidate is proved: %s', (_, isReached, freeMs, is) => {
+  expect(isProved({ isReached, freeMs })).toBe(is)
 })

@@ -10,6 +10,8 @@ import { leaderOracle, type OracleParts, Servers, START_MS } from './simulated-s
 interface Wraps {
   readonly row?: (row: OracleRow, parts: OracleParts) => OracleRow
   readonly forward?: (forward: OracleForward, parts: OracleParts) => OracleForward
+  /** Nobody asks the others before it leads. */
+  readonly isUnproved?: boolean
   readonly others?: (others: OracleParts['others'], oracle: () => LeaderOracle) => OracleParts['others']
 }
 
@@ -25,7 +27,11 @@ class Group {
         const row = wraps.row?.(parts.row, parts) ?? parts.row
         const forward = wraps.forward?.(parts.forward, parts) ?? parts.forward
         const others = wraps.others?.(parts.others, () => oracle) ?? parts.others
-        const oracle: LeaderOracle = leaderOracle({ ...parts, row, forward, others })
+        const oracle: LeaderOracle = leaderOracle({
+          ...parts,
+          ...{ row, forward, others },
+          ...(wraps.isUnproved && { isReached: async () => undefined }),
+        })
         this.oracles.push(oracle)
         return oracle
       },
@@ -399,6 +405,7 @@ describe('a leader that nobody reaches', () => {
 
   /** The one that nobody reaches is the fastest. */
   const SLOW_OTHERS: Wraps = {
+    isUnproved: true,
     row: (row, { id, world }) => ({
       read: row.read,
       swap: (expected, next) =>
@@ -411,7 +418,7 @@ describe('a leader that nobody reaches', () => {
   const leadsOf = (leaders: readonly string[]): number => leaders.filter((url) => url === 'http://server-0').length
 
   test.each([
-    ['any', {}],
+    ['any', { isUnproved: true }],
     ['the fastest', SLOW_OTHERS],
   ])('%s: it resigns, is followed by one that is reached, and does not lead again at once', async (_, wraps) => {
     let seen = 0
@@ -423,6 +430,25 @@ describe('a leader that nobody reaches', () => {
       seen += leadsOf(leaders)
     }
     expect(seen).toBeGreaterThan(0)
+  })
+
+  test('does not begin to lead while the others are there to tell', async () => {
+    for (let seed = 1; seed <= 8; seed++) {
+      const { leaders, answered } = await ledWhileUnreachable(seed)
+      expect({ seed, leads: leadsOf(leaders), answered }).toEqual({ seed, leads: 0, answered: 3 })
+    }
+  })
+
+  test('leads where all are unreachable, after ten seconds', async () => {
+    const group = await settled(3)
+    const { all, warnings } = group.servers
+    for (const server of all) server.isUnreachable = true
+    group.servers.kill(all[0] as (typeof all)[0])
+    await group.run(9000)
+    expect(group.roles.slice(1)).toEqual(['candidate', 'candidate'])
+    expect(warnings).toContainEqual(expect.stringContaining('they do not reach it at http://server-1'))
+    await group.run(3000)
+    expect(group.roles.slice(1)).toContain('leader')
   })
 
   test('would lead for ever if it did not listen to the others', async () => {
@@ -556,6 +582,7 @@ function leaderOracleWithInstantRow(group: Group): LeaderOracle {
     id: 'x',
     clock,
     others: () => [],
+    isReached: async () => undefined,
     onWarning() {},
   })
 }

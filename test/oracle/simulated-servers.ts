@@ -203,6 +203,7 @@ export interface OracleParts {
   readonly id: string
   readonly clock: Clock
   readonly others: () => readonly OtherServer[]
+  readonly isReached: (silent: string | undefined) => Promise<boolean | undefined>
   readonly onWarning: (message: string) => void
 }
 
@@ -286,9 +287,24 @@ export class Servers {
       id: `run ${++this.#runs}`,
       clock,
       others: () => this.#othersOf(process),
+      isReached: (silent) => this.#isReached(server, process, silent),
       onWarning: (message) => this.warnings.push(message),
     }
     server.run = { process, clock, oracle: this.#make(parts) }
+  }
+
+  /** Servers that stand still, or whose answers are lost, do not tell. */
+  #isReached(server: Server, process: SimulatedProcess, silent: string | undefined): Promise<boolean | undefined> {
+    const { world, table } = this
+    const asked = this.all.filter(({ url, run }) => run.process !== process && run.process.isAlive && url !== silent)
+    if (asked.length === 0) return Promise.resolve(undefined)
+    return new Promise((resolve) => {
+      const isLost = world.happens(table.faults.loses)
+      world.after(isLost ? 2000 : 4 * table.networkMs(), () => {
+        const isTold = !isLost && asked.some(({ run }) => run.process.isAlive && !run.process.isPaused)
+        process.reach(() => resolve(isTold ? !server.isUnreachable : undefined))
+      })
+    })
   }
 
   /** What the registry shows: the others that are alive, and what they have said. */
@@ -476,7 +492,7 @@ export async function runSchedule(servers: Servers, ms: number, clockStepMs = 30
   await world.runUntil(world.nowMs + 11_000)
 }
 
-/** One clock is wrong by `offsetMs` from the start. Leaders are killed, and start again. */
+/** One clock is wrong by `offsetMs` from the start. Leaders are killed, unless nobody else knows the time, and start again. */
 export async function runWrongClock(servers: Servers, offsetMs: number, ms: number): Promise<void> {
   const { world, all } = servers
   const wrong = world.oneOf(all)
@@ -487,7 +503,8 @@ export async function runWrongClock(servers: Servers, offsetMs: number, ms: numb
   }
   const kill = (): void => {
     const victim = all.find(({ run }) => run.process.isAlive && run.oracle.role.role === 'leader')
-    if (victim !== undefined) {
+    const knowing = all.filter(({ run }) => run.process.isAlive && run.oracle.knowsTime)
+    if (victim !== undefined && knowing.length > 1) {
       servers.kill(victim)
       world.after(world.oneOf([10, 500, 3000, 9000]), () => servers.start(victim))
     }

@@ -6,6 +6,7 @@ import { Clock } from '../../../oracle/clock.js'
 import { LeaderOracle } from '../../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../../oracle/oracle-row.js'
 import type { OracleRole } from '../../../oracle/oracle-state.js'
+import { isReachedByOthers, PRESENCE, REACH, reach } from '../../../oracle/reachability.js'
 import { type Answering, type Asks, answering } from '../../../oracle/signed-ask.js'
 import { TIMESTAMPS } from '../../../oracle/timestamp-ask.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
@@ -102,6 +103,14 @@ export async function joinTable(
     ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole, onWarning: onTimestamps },
     forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
     others: () => registry.others(),
+    isReached(silent) {
+      const others = registry.others().map((other) => other.url)
+      return isReachedByOthers(
+        ask,
+        url,
+        others.filter((other) => other !== silent),
+      )
+    },
   })
   const end = (why: string): void => restoreGate.end(`${serving.place}: ${why}; this server ends`)
   const registry = new TableRegistry({
@@ -137,6 +146,8 @@ export async function joinTable(
     answers: [
       answering(TIMESTAMPS, secret, url, (asked) => oracle.answer(asked)),
       answering(LOCK_WAITS, secret, url, async (asked) => leading.answer(asked)),
+      answering(PRESENCE, secret, url, async () => true),
+      answering(REACH, secret, url, ({ target }) => reach(ask, target)),
     ],
   }
   return { store, member }
