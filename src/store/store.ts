@@ -66,8 +66,8 @@ export type PrewriteSync = (
 ) => boolean
 
 interface TableCalls {
-  /** Tries, by kind. `change`: of one row, on a condition; `put`: without a condition. */
-  readonly calls: { readonly read: number; readonly change: number; readonly put: number; readonly remove: number }
+  /** Tries, by kind. `change`: of one row, on a condition. */
+  readonly calls: { readonly read: number; readonly change: number }
   /** Refused changes, whose row had changed since the read. */
   readonly races: number
   /** Races lost because the decision used a cached row. */

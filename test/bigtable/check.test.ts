@@ -6,6 +6,7 @@ import { REVISION } from '../../src/store/table/layout/layout.js'
 import { post } from '../anomalies/http-transaction.js'
 import { type Finished, killAll, runCli, type ServerProcess, startProcess } from '../process/server-process.js'
 import { makeTableOf, ownAddress } from './own-table.js'
+import { plant } from './plant.js'
 
 afterAll(killAll)
 
@@ -58,8 +59,8 @@ test('a table that is written is sound; what is damaged is said, and changes not
   expect(sound.table.bytes).toBeGreaterThan(60 * 10_000)
 
   const table = await openTable(address)
-  await table.put(Buffer.from('key 7'), [{ family: 'w', qualifier: Buffer.from('?'), value: Buffer.from('?') }])
-  await table.put(Buffer.from('key 8'), [{ family: 'v', qualifier: REVISION, value: undefined }])
+  await plant(table, Buffer.from('key 7'), [{ family: 'w', qualifier: Buffer.from('?'), value: Buffer.from('?') }])
+  await plant(table, Buffer.from('key 8'), [{ family: 'v', qualifier: REVISION, value: undefined }])
   await table.close()
   const damaged = await check(text)
   expect(damaged.code).toBe(1)
@@ -91,7 +92,7 @@ test('settings that lose data are found, and families that no server knows', asy
     other: undefined,
   })
   const table = await openTable(address)
-  await table.put(Buffer.from('k'), [
+  await plant(table, Buffer.from('k'), [
     { family: 'other' as 'w', qualifier: Buffer.from('x'), value: Buffer.from('1') },
     { family: 'v', qualifier: REVISION, value: Buffer.alloc(16) },
   ])

@@ -9,6 +9,7 @@ import type { Target } from '../anomalies/list-append-workload.js'
 import type { Random } from '../anomalies/random.js'
 import { CLI, runCli, type ServerProcess, startProcess } from '../process/server-process.js'
 import { ownAddress, withHost } from './own-table.js'
+import { plant } from './plant.js'
 
 /** mutants.mjs names a build with a defect here. */
 const PROGRAM = process.env['PERKV_TEST_CLI'] ?? CLI
@@ -173,7 +174,7 @@ async function hurry(host: string, address: TableAddress, secondMs: number): Pro
   await withHost(host, async () => {
     const table = await openTable(address)
     const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs })
-    await table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+    await plant(table, rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
     await table.close()
   })
 }

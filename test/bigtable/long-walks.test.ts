@@ -10,6 +10,7 @@ import { TableScan } from '../../src/store/table/layout/table-scan.js'
 import { openTableStore } from '../store/table/open-table-store.js'
 import { type EmulatorOptions, startEmulator } from './emulator/emulator.mjs'
 import { openOwnTable, withHost } from './own-table.js'
+import { plant } from './plant.js'
 
 const ROWS = 600
 const revisions = new Revisions()
@@ -26,7 +27,7 @@ async function putClean(table: Table): Promise<void> {
     { family: 'w', qualifier: descending(commitTs), value: encodeWrite(record) },
   ] as const
   for (let from = 0; from < ROWS; from += 100)
-    await Promise.all(Array.from({ length: 100 }, (_, i) => table.put(keyOf(from + i), writes)))
+    await Promise.all(Array.from({ length: 100 }, (_, i) => plant(table, keyOf(from + i), writes)))
 }
 
 /**
@@ -60,7 +61,7 @@ test.each([
   ['says nothing', 0],
 ])('a walk that finds nothing for long goes on when Bigtable %s', async (_, progressMs) => {
   await onSlowTable({ progressMs }, async (table) => {
-    await table.put(keyOf(ROWS), [{ family: 'l', qualifier: Buffer.from('l'), value: Buffer.from('lock') }])
+    await plant(table, keyOf(ROWS), [{ family: 'l', qualifier: Buffer.from('l'), value: Buffer.from('lock') }])
     for (const reverse of [false, true]) {
       const pages: string[][] = []
       const all = { start: keyOf(0), end: undefined }

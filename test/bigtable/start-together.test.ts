@@ -7,6 +7,7 @@ import { Random } from '../anomalies/random.js'
 import { type Finished, killAll, runCli } from '../process/server-process.js'
 import { Cluster } from './cluster.js'
 import { makeTableOf, ownAddress } from './own-table.js'
+import { plant } from './plant.js'
 
 afterAll(killAll)
 
@@ -94,7 +95,7 @@ test('a second init changes nothing, also beside what servers have written', asy
     stdout: expect.stringContaining(`made the table of ${text}\n`),
   })
   const table = await openTable(address)
-  await table.put(Buffer.from('k'), [{ family: 'w', qualifier: Buffer.from('a'), value: Buffer.from('1') }])
+  await plant(table, Buffer.from('k'), [{ family: 'w', qualifier: Buffer.from('a'), value: Buffer.from('1') }])
   await table.close()
   const before = await cellsOf(address)
   expect(before).toHaveLength(2) // With the row of the format.

@@ -4,6 +4,7 @@ import type { GcRule } from '../../src/store/table/bigtable/google-package.js'
 import { makeTable, requireSoundTable } from '../../src/store/table/bigtable/table-admin.js'
 import { startEmulator } from './emulator/emulator.mjs'
 import { makeTableOf, ownAddress, withHost } from './own-table.js'
+import { plant } from './plant.js'
 
 const DAY = { maxAge: { seconds: 86_400 } }
 
@@ -41,7 +42,7 @@ test('families that are missing are added, and data stays', async () => {
   await makeTableOf(address, { l: { maxNumVersions: 1 }, w: undefined, o: { maxNumVersions: 3 }, other: DAY })
   await expect(requireSoundTable(address)).rejects.toThrow('it has no column family r, d, v')
   const table = await openTable(address)
-  await table.put(Buffer.from('k'), [{ family: 'w', qualifier: Buffer.from('a'), value: Buffer.from('1') }])
+  await plant(table, Buffer.from('k'), [{ family: 'w', qualifier: Buffer.from('a'), value: Buffer.from('1') }])
   expect(await makeTable(address)).toEqual({ table: false, families: ['r', 'd', 'v'] })
   await requireSoundTable(address)
   expect(await table.rows({ keys: [Buffer.from('k')], columns: [{ family: 'w' }] })).toHaveLength(1)

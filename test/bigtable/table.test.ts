@@ -12,6 +12,7 @@ import type {
   WalkRequest,
 } from '../../src/store/table/layout/table.js'
 import { openOwnTable } from './own-table.js'
+import { plant } from './plant.js'
 
 const ALL: readonly ColumnRange[] = (['l', 'w', 'r', 'd', 'v', 'o'] as const).map((family) => ({ family }))
 const W: readonly ColumnRange[] = [{ family: 'w' }]
@@ -43,7 +44,7 @@ beforeEach(async () => {
 afterAll(() => Promise.all(opened.map((each) => each.close())))
 
 async function putRows(...keys: string[]): Promise<void> {
-  for (const key of keys) await table.put(bytes(key), [write('w', 'a', `of ${key}`)])
+  for (const key of keys) await plant(table, bytes(key), [write('w', 'a', `of ${key}`)])
 }
 
 async function keysOf(request: Parameters<Table['rows']>[0]): Promise<string[]> {
@@ -63,7 +64,7 @@ test('many calls at once share several connections', async () => {
   const looks = setInterval(() => {
     most = Math.max(most, sockets() - before)
   }, 1)
-  await Promise.all(Array.from({ length: 300 }, (_, i) => table.put(bytes(`k${i}`), [write('w', 'a', 'x')])))
+  await Promise.all(Array.from({ length: 300 }, (_, i) => plant(table, bytes(`k${i}`), [write('w', 'a', 'x')])))
   clearInterval(looks)
   expect(most).toBeGreaterThan(2)
   expect(most).toBeLessThanOrEqual(16)
@@ -71,14 +72,14 @@ test('many calls at once share several connections', async () => {
 
 describe('rows', () => {
   test('come with their families and columns in order, whatever was written first', async () => {
-    await table.put(bytes('k'), [
+    await plant(table, bytes('k'), [
       write('w', 'b', '2'),
       write('v', 'r', '4'),
       write('w', 'a', '1'),
       write('d', 'x', '0'),
     ])
     expect(await rowText('k')).toEqual(['d:x=0', 'v:r=4', 'w:a=1', 'w:b=2'])
-    await table.put(bytes('k'), [write('w', 'a', 'new'), write('w', 'b', undefined), write('d', 'y', undefined)])
+    await plant(table, bytes('k'), [write('w', 'a', 'new'), write('w', 'b', undefined), write('d', 'y', undefined)])
     expect(await rowText('k')).toEqual(['d:x=0', 'v:r=4', 'w:a=new'])
   })
 
@@ -96,7 +97,7 @@ describe('rows', () => {
 
   test('of keys come once each, in order, and those without a cell in the columns do not', async () => {
     await putRows('a', 'b', 'c')
-    await table.put(bytes('d'), [write('v', 'r', '1')])
+    await plant(table, bytes('d'), [write('v', 'r', '1')])
     const keys = ['d', 'c', 'zz', 'a', 'c', 'b'].map(bytes)
     expect(await keysOf({ keys, columns: W })).toEqual(['a', 'b', 'c'])
   })
@@ -118,7 +119,7 @@ describe('rows', () => {
 
   test('are walked over up and down to the limit, past rows that have no such columns', async () => {
     await putRows('a', 'b', 'e')
-    for (const key of ['c', 'd', 'f']) await table.put(bytes(key), [write('v', 'r', '1')])
+    for (const key of ['c', 'd', 'f']) await plant(table, bytes(key), [write('v', 'r', '1')])
     const of = { columns: [{ family: 'w', limit: 1 }] as const, range: { start: bytes('a'), end: undefined } }
     const walked = async (request: Omit<WalkRequest, 'columns'>): Promise<(string | undefined)[]> => {
       const { rows, left } = await table.walk({ ...of, ...request })
@@ -136,7 +137,7 @@ describe('rows', () => {
 
   test('have the columns of all ranges, each up to its own limit, and none twice', async () => {
     const columns = [1, 3, 5, 7, 9].map((n) => write('w', number(n), String(n)))
-    await table.put(bytes('k'), [...columns, write('r', number(4), 'r4'), write('v', 'r', 'rev')])
+    await plant(table, bytes('k'), [...columns, write('r', number(4), 'r4'), write('v', 'r', 'rev')])
     const read = async (...ranges: ColumnRange[]): Promise<string> => {
       const [row] = await table.rows({ keys: [bytes('k')], columns: ranges })
       return (row?.cells ?? []).map(({ value }) => value.toString()).join(' ')
@@ -153,7 +154,7 @@ describe('rows', () => {
 
   test('hold any bytes in keys, columns and values', async () => {
     const odd = ['\x00', '\x00\xff', '.*', '\\C*\n', '\xff\xfe', '$^[a]']
-    for (const text of odd) await table.put(bytes(`k${text}`), [write('w', text, text), write('o', '', '')])
+    for (const text of odd) await plant(table, bytes(`k${text}`), [write('w', text, text), write('o', '', '')])
     for (const text of odd) expect(await rowText(`k${text}`)).toEqual(['o:=', `w:${text}=${text}`])
     expect(await keysOf({ ranges: [{ start: bytes('k'), end: undefined }], columns: W })).toEqual(
       odd.map((text) => `k${text}`).sort((a, b) => Buffer.compare(bytes(a), bytes(b))),
@@ -163,27 +164,24 @@ describe('rows', () => {
   test('hold long values, which come in pieces', async () => {
     const long = Buffer.alloc(MIB, 'long ')
     const longer = Buffer.alloc(2 * MIB + 1, 'longer ')
-    await table.put(bytes('a'), [write('d', 'x', long), write('d', 'y', 'short'), write('d', 'z', longer)])
-    await table.put(bytes('b'), [write('d', 'x', longer)])
+    await plant(table, bytes('a'), [write('d', 'x', long), write('d', 'y', 'short'), write('d', 'z', longer)])
+    await plant(table, bytes('b'), [write('d', 'x', longer)])
     const rows = await table.rows({ ranges: [{ start: bytes('a'), end: undefined }], columns: [{ family: 'd' }] })
     const values = rows.map(({ cells }) => cells.map(({ value }) => value))
     expect(values.map((each) => each.map(({ length }) => length))).toEqual([[MIB, 5, 2 * MIB + 1], [2 * MIB + 1]])
     expect(values[0]?.[0]?.equals(long) && values[0]?.[2]?.equals(longer) && values[1]?.[0]?.equals(longer)).toBe(true)
   })
 
-  test('of thousands of keys are asked for in several requests, and removed in several', async () => {
+  test('of thousands of keys are asked for in several requests', async () => {
     const keys = Array.from({ length: 5500 }, (_, i) => bytes(`key ${String(i).padStart(5, '0')}`))
     for (let i = 0; i < keys.length; i += 100)
-      await Promise.all(keys.slice(i, i + 100).map((key) => table.put(key, [write('w', 'a', key)])))
+      await Promise.all(keys.slice(i, i + 100).map((key) => plant(table, key, [write('w', 'a', key)])))
     const before = table.calls.read
     const shuffled = keys.toSorted(() => Math.random() - 0.5)
     const rows = await table.rows({ keys: shuffled, columns: W })
     expect(rows.map(({ key }) => key.toString())).toEqual(keys.map(String))
     expect(table.calls.read - before).toBe(6)
     expect(await table.rows({ keys: shuffled, columns: W, limit: 1500 })).toEqual(rows.slice(0, 1500))
-    await table.remove(keys.slice(0, 5499))
-    expect(table.calls.remove).toBe(6)
-    expect(await keysOf({ ranges: [{ start: bytes(''), end: undefined }], columns: W })).toEqual(['key 05499'])
     expect(table.inFlight).toEqual({ calls: 0, bytes: 0 })
   })
 })
@@ -194,7 +192,7 @@ describe('change', () => {
   test('is done if the column has exactly the value', async () => {
     await putRows('k')
     for (const value of ['', '.*', '\x00', 'a\x00', 'a', 'ab', '\xff', 'b\n', '[b]']) {
-      await table.put(bytes('k'), [write('v', 'r', value)])
+      await plant(table, bytes('k'), [write('v', 'r', value)])
       for (const other of ['.', 'a\x00\x00', 'ac', '\xff\x00', 'c'])
         expect(await change(expected('v', 'r', other), write('v', 'r', 'wrong'))).toBe('refused')
       expect(await change(expected('v', 'r', undefined), write('v', 'r', 'wrong'))).toBe('refused')
@@ -204,7 +202,7 @@ describe('change', () => {
   })
 
   test('looks at no other column and no other family', async () => {
-    await table.put(bytes('k'), [write('v', 'r2', 'x'), write('v', '', 'x'), write('w', 'r', 'x')])
+    await plant(table, bytes('k'), [write('v', 'r2', 'x'), write('v', '', 'x'), write('w', 'r', 'x')])
     expect(await change(expected('v', 'r', 'x'), write('v', 'r', 'wrong'))).toBe('refused')
     expect(await change(expected('v', 'r', undefined), write('v', 'r', 'y'))).toBe('done')
     expect(await change(expected('v', 'r', undefined), write('v', 'r', 'wrong'))).toBe('refused')
@@ -221,12 +219,25 @@ describe('change', () => {
   })
 
   test('writes all or nothing, and deletes and writes in order', async () => {
-    await table.put(bytes('k'), [write('w', 'a', '1'), write('r', 'a', '1')])
+    await plant(table, bytes('k'), [write('w', 'a', '1'), write('r', 'a', '1')])
     const writes = [write('r', 'a', undefined), write('w', 'a', undefined), write('w', 'a', '2'), write('d', 'a', '3')]
     expect(await change(expected('w', 'a', '2'), ...writes)).toBe('refused')
     expect(await rowText('k')).toEqual(['r:a=1', 'w:a=1'])
     expect(await change(expected('w', 'a', '1'), ...writes)).toBe('done')
     expect(await rowText('k')).toEqual(['d:a=3', 'w:a=2'])
+  })
+
+  test('deletes a family, and writes what comes after it', async () => {
+    await plant(table, bytes('k'), [
+      write('w', 'a', '1'),
+      write('w', 'b', '2'),
+      write('d', 'a', '3'),
+      write('v', 'r', '1'),
+    ])
+    const cleared = [{ family: 'w' }, { family: 'r' }, write('w', 'c', '4'), write('v', 'r', '2')] as const
+    expect(await table.change(bytes('k'), expected('v', 'r', '2'), cleared)).toBe('refused')
+    expect(await table.change(bytes('k'), expected('v', 'r', '1'), cleared)).toBe('done')
+    expect(await rowText('k')).toEqual(['d:a=3', 'v:r=2', 'w:c=4'])
   })
 
   test('of one row by many loses none', async () => {
@@ -254,8 +265,6 @@ test('nothing is asked of a closed table', async () => {
   await table.close()
   const failure = { code: 'storage_unavailable' }
   await expect(table.rows({ keys: [bytes('k')], columns: W })).rejects.toMatchObject(failure)
-  await expect(table.put(bytes('k'), [write('w', 'a', '1')])).rejects.toMatchObject(failure)
-  await expect(table.remove([bytes('k')])).rejects.toMatchObject(failure)
   await expect(table.change(bytes('k'), expected('v', 'r', ''), [write('w', 'a', '1')])).rejects.toMatchObject(failure)
 })
 
@@ -276,7 +285,7 @@ test('rows in which a collection finds something come back, and no others', asyn
     overwritten: [revision, record(30, 'put'), record(10, 'put'), record(5, 'put')],
     single: [revision, record(30, 'put'), record(10, 'put')],
   }
-  for (const [name, writes] of Object.entries(rows)) await table.put(Buffer.from(name), writes)
+  for (const [name, writes] of Object.entries(rows)) await plant(table, Buffer.from(name), writes)
   const range = { start: Buffer.from('a'), end: undefined }
   const found = await table.walk({ range, columns: candidateColumns(20), orBare: true, limit: 100 })
   const shown = found.rows.map(({ key, cells }) => `${key} ${cells.map(({ family }) => family)}`)

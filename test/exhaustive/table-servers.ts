@@ -10,9 +10,9 @@ import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type {
   Changed,
-  ColumnWrite,
   Expected,
   RowsRequest,
+  RowWrite,
   Table,
   TableRow,
   WalkedRows,
@@ -205,7 +205,7 @@ type Way = 'goes on' | 'its answer is lost' | 'is late' | 'is very late' | 'stal
 /** The table as one server has it open. A call and its answer are one step. */
 class Link implements Table {
   readonly engine = BIGTABLE
-  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #servers: TableServers
   readonly #owner: Owner
@@ -227,7 +227,7 @@ class Link implements Table {
     return this.call('a read', () => this.#servers.rows.walk(request, Number.POSITIVE_INFINITY))
   }
 
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     const { rows, scheduler, nature } = this.#servers
     const label = `a change of ${shown(key)}`
     const ways = [
@@ -244,17 +244,6 @@ class Link implements Table {
       if (isLate) scheduler.schedule(nature, way === 'is late' ? 0 : LATE_MS, `${label} that was late`, apply)
       const changed = isLate ? 'unknown' : apply()
       settle(way === 'its answer is lost' ? 'unknown' : changed)
-    })
-  }
-
-  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    const ways = ['goes on', 'stalls before it', 'dies after it'] as const
-    return this.#call(`a put to ${shown(key)}`, ways, (settle) => settle(this.#servers.rows.write(key, writes)))
-  }
-
-  remove(keys: readonly Buffer[]): Promise<void> {
-    return this.call('a removal', () => {
-      for (const key of keys) this.#servers.rows.remove(key)
     })
   }
 

@@ -800,6 +800,18 @@ const SHARED = [
     'this.#outcomes.stored(stored, row);',
     'await this.#outcomes.store(stored, answer);',
   ],
+  [
+    'a delete_range leaves no revision',
+    'store/table/rows/collection',
+    'await this.#rows.clear(row)',
+    'await this.#rows.remove(row)',
+  ],
+  [
+    'a record is removed without a condition',
+    'store/table/layout/server-record',
+    'if (await replaceRecord(table, row, present, undefined))',
+    "if (await certainChange(table, row, { ...COLUMN, qualifier: Buffer.from('absent'), value: undefined }, [{ ...COLUMN, value: undefined }], { isDone: async () => true }))",
+  ],
   ['another server holds no snapshot', 'gc/gc-worker', "{ by: 'transaction', ts: elsewhere },", ''],
   ['pins of other servers are not looked for', 'gc/gc-worker', 'if (registry.isShared)', 'if (false)'],
   [
@@ -925,6 +937,9 @@ const FOUND_ELSEWHERE = new Map([
   ['a safe point counts at once', 'test/store/table/collection.test.ts'],
   ['a copy of the safe point has any age', 'test/store/table/collection.test.ts'],
   ['a commit that loses a race is refused, whatever it has written', 'test/store/table/collection.test.ts'],
+  // Two: a prewrite, and the removal of a record, that are late by a whole delete_range, and by another record.
+  ['a delete_range leaves no revision', 'test/store/table/late-changes.test.ts'],
+  ['a record is removed without a condition', 'test/store/table/late-changes.test.ts'],
   // Two: interactive transactions; a pin of another server, a moment old.
   ['another server holds no snapshot', 'test/gc/gc-worker.test.ts'],
   ['pins of other servers are not looked for', 'test/gc/gc-worker.test.ts'],

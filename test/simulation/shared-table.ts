@@ -4,9 +4,9 @@ import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type {
   Changed,
-  ColumnWrite,
   Expected,
   RowsRequest,
+  RowWrite,
   Table,
   TableRow,
   WalkedRows,
@@ -44,7 +44,7 @@ export class SharedTable {
 /** The table as one process has it open. */
 export class TableLink implements Table {
   readonly engine = BIGTABLE
-  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #table: SharedTable
   readonly #owner: Owner
@@ -96,7 +96,7 @@ export class TableLink implements Table {
     })
   }
 
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     this.calls.change++
     return new Promise((resolve) => {
       const { rows, faults } = this.#table
@@ -114,34 +114,7 @@ export class TableLink implements Table {
     })
   }
 
-  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    this.calls.put++
-    return this.#repeated('put', () => this.#table.rows.write(key, writes))
-  }
-
-  remove(keys: readonly Buffer[]): Promise<void> {
-    this.calls.remove++
-    return this.#repeated('remove', () => {
-      for (const key of keys) this.#table.rows.remove(key)
-    })
-  }
-
   async close(): Promise<void> {}
-
-  /** What is repeated until it is done may be done when nobody knows of it, and a first try later than the second one. */
-  #repeated(label: string, apply: () => void): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const { faults } = this.#table
-      const fail = (): void => this.#giveUp(() => reject(unavailable()))
-      if (faults.strikes('table_late') || faults.strikes('table_twice')) this.#late(apply)
-      if (faults.strikes('table_failed')) return fail()
-      this.#arrive(label, () => {
-        apply()
-        if (faults.strikes('table_failed')) return fail()
-        this.#answer('done', resolve)
-      })
-    })
-  }
 
   #arrive(label: string, run: () => void): void {
     const { scheduler, nature } = this.#table

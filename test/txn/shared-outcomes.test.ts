@@ -4,7 +4,7 @@ import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
-import type { Changed, ColumnWrite, Expected, Table } from '../../src/store/table/layout/table.js'
+import type { Changed, Expected, RowWrite, Table } from '../../src/store/table/layout/table.js'
 import { TableStore } from '../../src/store/table/table-store.js'
 import type { OneShot } from '../../src/txn/one-shot.js'
 import { codeOf, text, turn, utf8 } from '../store/support.js'
@@ -37,16 +37,10 @@ class Killable implements Table {
     await this.#alive()
     return this.#table.walk(request)
   }
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  async change(key: Buffer, expected: Expected, writes: readonly RowWrite[]): Promise<Changed> {
     if (--this.changesLeft < 0) this.killed = 'now'
     await this.#alive()
     return this.#table.change(key, expected, writes)
-  }
-  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    return this.#table.put(key, writes)
-  }
-  remove(keys: readonly Buffer[]): Promise<void> {
-    return this.#table.remove(keys)
   }
   async close(): Promise<void> {}
   async #alive(): Promise<void> {

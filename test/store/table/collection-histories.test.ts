@@ -79,7 +79,7 @@ class World {
 
   async #run(): Promise<void> {
     const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs: SECOND_MS })
-    await this.#table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+    this.#table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
     this.#databases = await databasesOn(this.#tables)
     const ops = ACCOUNTS.map((name) => ({ op: 'put' as const, key: utf8(name), value: utf8(String(EACH)) }))
     await this.#any().transact({ checks: [], ops, maxRetries: 50, lockWaitMs: 20_000 })

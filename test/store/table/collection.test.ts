@@ -13,9 +13,9 @@ import { rowKeyOfSystem } from '../../../src/store/table/layout/row-keys.js'
 import type {
   Changed,
   ColumnRange,
-  ColumnWrite,
   Expected,
   RowsRequest,
+  RowWrite,
   Table,
   WalkRequest,
 } from '../../../src/store/table/layout/table.js'
@@ -59,12 +59,10 @@ class WatchedTable implements Table {
     await this.onWalk(request)
     return this.#table.walk(request)
   }
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+  async change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     await this.onChange(key)
     return this.#table.change(key, expected, writes)
   }
-  readonly put: Table['put'] = (key, writes) => this.#table.put(key, writes)
-  readonly remove: Table['remove'] = (keys) => this.#table.remove(keys)
   async close(): Promise<void> {}
 }
 
@@ -231,8 +229,7 @@ test('the record of a primary stays as long as a lock may ask for it', async () 
 test('a collection that finds nothing can be stopped at every step', async () => {
   const { table, all } = await servers(1, 0)
   const [{ own, store }] = all
-  for (let i = 0; i < 500; i++)
-    await table.put(utf8(`k${i}`), [{ family: 'd', qualifier: utf8('x'), value: utf8('x') }])
+  for (let i = 0; i < 500; i++) table.put(utf8(`k${i}`), [{ family: 'd', qualifier: utf8('x'), value: utf8('x') }])
   const end = new AbortController()
   let walks = 0
   own.onWalk = () => {
@@ -284,7 +281,7 @@ test('a key that is written again and again keeps a short row, without a walk', 
   const { table, all } = await servers(2, 0)
   const [{ store, own }, collector] = all
   const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs: 1 })
-  await table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+  table.put(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
   await store.start()
   // Its walk finds nothing, so that only commits remove old records.
   collector.own.onWalk = async ({ orBare }) => {

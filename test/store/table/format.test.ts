@@ -62,7 +62,7 @@ test('a damaged row is refused in one line', async () => {
   for (const bad of ['', '[]', '{"format":0,"program":"1","turn":1}', '{"format":1,"program":"a\\nb","turn":1}'])
     expect(() => decodeFormat(utf8(bad)), bad).toThrow('the record of the format is damaged')
   const table = new MemoryTable()
-  await table.put(Buffer.from('\0\0format'), [{ family: 'o', qualifier: Buffer.from('o'), value: Buffer.from('{}') }])
+  table.put(Buffer.from('\0\0format'), [{ family: 'o', qualifier: Buffer.from('o'), value: Buffer.from('{}') }])
   await expect(requireFit(table, OLD)).rejects.toThrow(
     /^t: the record of the format is damaged: run perkv bigtable check$/,
   )

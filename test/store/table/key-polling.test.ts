@@ -57,7 +57,7 @@ test('a key is told of once at first, and whenever its row has changed, also fro
   listener.watched.push('c')
   await look(table)
   expect(listener.take()).toEqual(['a', 'b', 'c'])
-  await table.remove([Buffer.from('b')])
+  table.remove([Buffer.from('b')])
   await look(table)
   expect(listener.take()).toEqual(['b'])
   end()

@@ -2,9 +2,9 @@ import { sleep } from '../../../src/event-loop/sleep.js'
 import { BIGTABLE } from '../../../src/store/table/bigtable/bigtable.js'
 import type {
   Changed,
-  ColumnWrite,
   Expected,
   RowsRequest,
+  RowWrite,
   Table,
   TableRow,
   WalkedRows,
@@ -15,16 +15,18 @@ import { TableRows } from './table-rows.js'
 /** What becomes of a change. `late`: it is answered before it is done, and done a while later. */
 export type Fate = 'done' | 'not done' | 'done, answer lost' | 'late'
 
+type FateOf = (key: Buffer, writes: readonly RowWrite[] | 'remove') => Fate
+
 /** So few that tests walk over more. */
 const WALKED_AT_ONCE = 64
 
 /** A table in memory. Every call takes some turns of the event loop, so that calls of several processes interleave. */
 export class MemoryTable implements Table {
   readonly engine = BIGTABLE
-  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #rows = new TableRows()
-  readonly #fate: () => Fate
+  readonly #fate: FateOf
   readonly #turns: () => number
   /** Changes that are done late. */
   readonly late: (() => void)[] = []
@@ -32,7 +34,7 @@ export class MemoryTable implements Table {
   readonly #delayMs: (() => number) | undefined
 
   /** @param delayMs twice per call. */
-  constructor(fate: () => Fate = () => 'done', turns: () => number = () => 1, delayMs?: () => number) {
+  constructor(fate: FateOf = () => 'done', turns: () => number = () => 1, delayMs?: () => number) {
     this.#fate = fate
     this.#turns = turns
     this.#delayMs = delayMs
@@ -56,14 +58,14 @@ export class MemoryTable implements Table {
     })
   }
 
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     this.calls.change++
     return this.#inFlight(() => this.#change(key, expected, writes))
   }
 
-  async #change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Promise<Changed> {
+  async #change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     await this.#pause()
-    const fate = this.#fate()
+    const fate = this.#fate(key, writes)
     const apply = (): Changed => this.#rows.change(key, expected, writes)
     if (fate === 'not done') return 'unknown'
     if (fate === 'late') {
@@ -75,16 +77,19 @@ export class MemoryTable implements Table {
     return fate === 'done' ? changed : 'unknown'
   }
 
-  async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    this.calls.put++
-    await this.#inFlight(() => this.#pause())
+  /** What no server does: without a condition. */
+  put(key: Buffer, writes: readonly RowWrite[]): void {
     this.#rows.write(key, writes)
   }
 
-  async remove(keys: readonly Buffer[]): Promise<void> {
-    this.calls.remove++
-    await this.#inFlight(() => this.#pause())
+  /** What no server does: without a condition. */
+  remove(keys: readonly Buffer[]): void {
     for (const key of keys) this.#rows.remove(key)
+  }
+
+  /** Does the changes that are late. */
+  catchUp(): void {
+    for (const apply of this.late.splice(0)) apply()
   }
 
   async close(): Promise<void> {}

@@ -37,8 +37,6 @@ export class PausableTable implements Table {
   readonly rows: Table['rows'] = (request) => this.#call(() => this.#table.rows(request))
   readonly walk: Table['walk'] = (request) => this.#call(() => this.#table.walk(request))
   readonly change: Table['change'] = (...given) => this.#call(() => this.#table.change(...given))
-  readonly put: Table['put'] = (...given) => this.#call(() => this.#table.put(...given))
-  readonly remove: Table['remove'] = (keys) => this.#call(() => this.#table.remove(keys))
   readonly close: Table['close'] = async () => {}
 
   async #call<T>(call: () => Promise<T>): Promise<T> {

@@ -8,9 +8,9 @@ import type { ValuedPair } from '../../../src/percolator/api.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import type {
   Changed,
-  ColumnWrite,
   Expected,
   RowsRequest,
+  RowWrite,
   Table,
   TableRow,
   WalkedRows,
@@ -62,15 +62,9 @@ class PausableTable implements Table {
   async walk(request: WalkRequest): Promise<WalkedRows> {
     return this.#table.walk(request)
   }
-  async change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<Changed> {
+  async change(key: Buffer, expected: Expected, writes: readonly RowWrite[]): Promise<Changed> {
     if (this.#isPaused) await new Promise<void>((resolve) => this.#waiting.push(resolve))
     return this.#table.change(key, expected, writes)
-  }
-  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    return this.#table.put(key, writes)
-  }
-  remove(keys: readonly Buffer[]): Promise<void> {
-    return this.#table.remove(keys)
   }
   async close(): Promise<void> {}
 }

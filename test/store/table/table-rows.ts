@@ -8,6 +8,7 @@ import type {
   Expected,
   Family,
   RowsRequest,
+  RowWrite,
   TableRow,
   WalkedRows,
   WalkRequest,
@@ -57,7 +58,7 @@ export class TableRows {
     return { rows, left: undefined }
   }
 
-  change(key: Buffer, expected: Expected, writes: readonly ColumnWrite[] | 'remove'): Changed {
+  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Changed {
     const cell = this.#rows.get(keyText(key))?.get(columnOf(expected))
     const isExpected = expected.value === undefined ? cell === undefined : cell?.value.equals(expected.value) === true
     if (!isExpected) return 'refused'
@@ -66,12 +67,14 @@ export class TableRows {
     return 'done'
   }
 
-  write(key: Buffer, writes: readonly ColumnWrite[]): void {
+  write(key: Buffer, writes: readonly RowWrite[]): void {
     const text = keyText(key)
     const row = this.#rows.get(text) ?? new Map<string, Cell>()
     for (const write of writes) {
       const { family, qualifier, value } = write
-      if (value === undefined) row.delete(columnOf(write))
+      if (qualifier === undefined) {
+        for (const [column, cell] of [...row]) if (cell.family === family) row.delete(column)
+      } else if (value === undefined) row.delete(columnOf(write))
       else row.set(columnOf(write), { family, qualifier: Buffer.from(qualifier), value: Buffer.from(value) })
     }
     if (row.size === 0) this.remove(key)
@@ -79,7 +82,7 @@ export class TableRows {
       this.#rows.set(text, row)
       this.#order.add(text)
     }
-    this.#onWrite(key, writes)
+    this.#onWrite(key, writes.filter(isOfColumn))
   }
 
   remove(key: Buffer): void {
@@ -104,6 +107,10 @@ export class TableRows {
     if (wanted.size === 0) return undefined
     return { key: Buffer.from(text, 'latin1'), cells: all.filter((cell) => wanted.has(cell)) }
   }
+}
+
+function isOfColumn(write: RowWrite): write is ColumnWrite {
+  return write.qualifier !== undefined
 }
 
 function columnOf({ family, qualifier }: { readonly family: Family; readonly qualifier: Buffer }): string {

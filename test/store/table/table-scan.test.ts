@@ -14,7 +14,7 @@ async function tableWithLocks(locked: readonly number[]): Promise<MemoryTable> {
   const table = new MemoryTable()
   for (let i = 0; i < ROWS; i++) {
     const family = locked.includes(i) ? 'l' : 'v'
-    await table.put(keyOf(i), [{ family, qualifier: Buffer.from('x'), value: Buffer.from('x') }])
+    table.put(keyOf(i), [{ family, qualifier: Buffer.from('x'), value: Buffer.from('x') }])
   }
   return table
 }

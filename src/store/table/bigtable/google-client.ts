@@ -3,9 +3,9 @@ import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
 import type {
   Changed,
   ColumnRange,
-  ColumnWrite,
   Expected,
   RowsRequest,
+  RowWrite,
   Table,
   TableRow,
   WalkedRows,
@@ -16,7 +16,6 @@ import {
   callOptions,
   type DataClient,
   drain,
-  type MutateRowsAnswer,
   openDataClient,
   type ReadRowsAnswer,
   streamOptions,
@@ -25,7 +24,7 @@ import { DEADLINE_EXCEEDED, grpcCode, isCertain, unavailable } from './grpc-fail
 import { CALL_MS, Patience } from './patience.js'
 import { RowChunks } from './row-chunks.js'
 import { filterOf, mutationOf, predicateOf } from './row-filters.js'
-import { beyond, keyBytes, PARTS_PER_REQUEST, type RowSet, requestsOf, rowSetMessage, rowSetOf } from './row-set.js'
+import { beyond, keyBytes, type RowSet, requestsOf, rowSetMessage, rowSetOf } from './row-set.js'
 import { type TableAddress, tableName } from './table-address.js'
 
 export interface TableOptions {
@@ -61,7 +60,7 @@ interface PartRead {
 
 class GoogleTable implements Table {
   readonly engine = BIGTABLE
-  readonly calls = { read: 0, change: 0, put: 0, remove: 0 }
+  readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #client: DataClient
   readonly #on: { readonly tableName: string; readonly appProfileId: string }
@@ -145,7 +144,7 @@ class GoogleTable implements Table {
   async change(
     key: Buffer,
     expected: Expected,
-    writes: readonly ColumnWrite[] | 'remove',
+    writes: readonly RowWrite[] | 'remove',
     withinMs = this.#waitMs,
   ): Promise<Changed> {
     const isAbsent = expected.value === undefined
@@ -165,50 +164,6 @@ class GoogleTable implements Table {
     } catch (error) {
       if (isCertain(error)) throw unavailable(error)
       return 'unknown'
-    }
-  }
-
-  async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    const request = { ...this.#on, rowKey: key, mutations: writes.map(mutationOf) }
-    const patience = new Patience(this.#waitMs)
-    for (;;)
-      try {
-        await this.#counted('put', mutationBytes(key, writes), () =>
-          this.#client.mutateRow(request, callOptions(patience.callMs)),
-        )
-        return
-      } catch (error) {
-        await patience.after(error)
-      }
-  }
-
-  async remove(keys: readonly Buffer[]): Promise<void> {
-    for (let i = 0; i < keys.length; i += PARTS_PER_REQUEST) await this.#remove(keys.slice(i, i + PARTS_PER_REQUEST))
-  }
-
-  async #remove(keys: readonly Buffer[]): Promise<void> {
-    const patience = new Patience(this.#waitMs)
-    let left = keys
-    while (left.length > 0) {
-      const asked = left
-      const failed = new Set(asked)
-      let failure: unknown = new Error('the answer does not name every row')
-      const take = ({ entries }: MutateRowsAnswer): void => {
-        for (const { index, status } of entries) {
-          if (status !== null && status.code !== 0) failure = Object.assign(new Error(status.message), status)
-          else failed.delete(asked[Number(index)] as Buffer)
-        }
-      }
-      try {
-        const entries = asked.map((rowKey) => ({ rowKey, mutations: [{ deleteFromRow: {} }] }))
-        await this.#counted('remove', totalLength(asked), () =>
-          drain(this.#client.mutateRows({ ...this.#on, entries }, streamOptions(patience.callMs)), take),
-        )
-      } catch (error) {
-        failure = error
-      }
-      left = asked.filter((key) => failed.has(key))
-      if (left.length > 0) await patience.after(failure)
     }
   }
 
@@ -232,10 +187,6 @@ class GoogleTable implements Table {
   }
 }
 
-function mutationBytes(key: Buffer, writes: readonly ColumnWrite[]): number {
-  return writes.reduce((sum, { qualifier, value }) => sum + qualifier.length + (value?.length ?? 0), key.length)
-}
-
-function totalLength(keys: readonly Buffer[]): number {
-  return keys.reduce((sum, { length }) => sum + length, 0)
+function mutationBytes(key: Buffer, writes: readonly RowWrite[]): number {
+  return writes.reduce((sum, { qualifier, value }) => sum + (qualifier?.length ?? 0) + (value?.length ?? 0), key.length)
 }

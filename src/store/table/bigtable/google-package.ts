@@ -103,24 +103,8 @@ interface CheckAndMutateRowRequest extends OnTable {
   readonly falseMutations?: readonly RowMutation[]
 }
 
-interface MutateRowsRequest extends OnTable {
-  readonly entries: readonly { readonly rowKey: Buffer; readonly mutations: readonly RowMutation[] }[]
-}
-
-export interface MutateRowsAnswer {
-  readonly entries: readonly {
-    readonly index: number | string
-    readonly status: { readonly code: number; readonly message: string } | null
-  }[]
-}
-
 export interface DataClient extends Client {
   readRows(request: ReadRowsRequest, options: CallOptions): AnswerStream<ReadRowsAnswer>
-  mutateRow(
-    request: OnTable & { readonly rowKey: Buffer; readonly mutations: readonly RowMutation[] },
-    options: CallOptions,
-  ): Promise<unknown>
-  mutateRows(request: MutateRowsRequest, options: CallOptions): AnswerStream<MutateRowsAnswer>
   checkAndMutateRow(
     request: CheckAndMutateRowRequest,
     options: CallOptions,

@@ -1,4 +1,4 @@
-import type { ColumnRange, ColumnWrite, Expected } from '../layout/table.js'
+import type { ColumnRange, Expected, RowWrite } from '../layout/table.js'
 
 export interface RowFilter {
   readonly passAllFilter?: true
@@ -28,6 +28,7 @@ export interface RowMutation {
     readonly value: Buffer
   }
   readonly deleteFromColumn?: { readonly familyName: string; readonly columnQualifier: Buffer }
+  readonly deleteFromFamily?: { readonly familyName: string }
   readonly deleteFromRow?: Record<string, never>
 }
 
@@ -82,7 +83,8 @@ export function predicateOf({ family, qualifier, value }: Expected): RowFilter {
   return { chain: { filters: [column, { valueRangeFilter: { startValueClosed: value, endValueClosed: value } }] } }
 }
 
-export function mutationOf({ family, qualifier, value }: ColumnWrite): RowMutation {
+export function mutationOf({ family, qualifier, value }: RowWrite): RowMutation {
+  if (qualifier === undefined) return { deleteFromFamily: { familyName: family } }
   if (value === undefined) return { deleteFromColumn: { familyName: family, columnQualifier: qualifier } }
   return { setCell: { familyName: family, columnQualifier: qualifier, timestampMicros: 0, value } }
 }

@@ -1,6 +1,6 @@
 import type { RowRange, RowsRequest } from '../layout/table.js'
 
-export const PARTS_PER_REQUEST = 1000
+const PARTS_PER_REQUEST = 1000
 /** Limit on the bytes of keys per request; Bigtable refuses much longer ones. */
 const BYTES_PER_REQUEST = 256 << 10
 const ZERO = Buffer.of(0)

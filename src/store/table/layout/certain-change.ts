@@ -1,7 +1,7 @@
 import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
-import type { ColumnWrite, Expected, Table } from './table.js'
+import type { Expected, RowWrite, Table } from './table.js'
 
 export interface Certainty {
   /** True when the row is as the change leaves it. Called when a later try is refused, because an earlier one may have landed. */
@@ -18,7 +18,7 @@ export async function certainChange(
   table: Pick<Table, 'engine' | 'change'>,
   key: Buffer,
   expected: Expected,
-  writes: readonly ColumnWrite[],
+  writes: readonly RowWrite[],
   { isDone, isUnknown }: Certainty,
 ): Promise<boolean> {
   const backoff = new Backoff(10, 500)

@@ -5,7 +5,7 @@ import type { Lock } from '../../../percolator/lock.js'
 import type { HistoryDepth, Mutation } from '../../../percolator/row.js'
 import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import type { Cell, ColumnRange, ColumnWrite, Family } from './table.js'
+import type { Cell, ColumnRange, ColumnWrite, Family, RowWrite } from './table.js'
 
 export const LOCK = Buffer.from('l')
 export const REVISION = Buffer.from('r')
@@ -153,6 +153,12 @@ export function removalsOf(records: readonly WriteRecord[]): readonly ColumnWrit
     if (write.type !== 'put' || write.shortValue !== undefined) return [record]
     return [record, { family: 'd', qualifier: descending(write.startTs), value: undefined }]
   })
+}
+
+/** Leaves nothing of a row but the revision. */
+export function clearingWrites(revision: Buffer): readonly RowWrite[] {
+  const families = ['l', 'w', 'r', 'd'] as const
+  return [...families.map((family) => ({ family })), revisionWrite(revision)]
 }
 
 function revisionWrite(value: Buffer): ColumnWrite {

@@ -64,6 +64,15 @@ export interface ColumnWrite {
   readonly value: Buffer | undefined
 }
 
+/** Deletes all columns of a family. */
+interface FamilyRemoval {
+  readonly family: Family
+  readonly qualifier?: undefined
+  readonly value?: undefined
+}
+
+export type RowWrite = ColumnWrite | FamilyRemoval
+
 /** The required value of a column; undefined: the column must be absent. */
 export interface Expected {
   readonly family: Family
@@ -79,7 +88,10 @@ export interface TableEngine {
   readonly title: string
 }
 
-/** One table, whose reads are strongly consistent. A column has one value: a write replaces it. */
+/**
+ * One table, whose reads are strongly consistent. A column has one value: a write replaces it. Every change has a condition,
+ * because a copy of a change may land after its answer was given up, and must then find that the row is another one.
+ */
 export interface Table {
   readonly engine: TableEngine
   /**
@@ -99,17 +111,8 @@ export interface Table {
    * @param withinMs the outcome is `unknown` without an answer by then; at most as long as the table gives a call anyway.
    * @throws KvError `storage_unavailable` for a lasting failure, such as a missing permission: the change is not done.
    */
-  change(
-    key: Buffer,
-    expected: Expected,
-    writes: readonly ColumnWrite[] | 'remove',
-    withinMs?: number,
-  ): Promise<Changed>
-  /** Writes without a condition, repeated until done. @throws KvError `storage_unavailable`: it may or may not be done. */
-  put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void>
-  /** Removes whole rows, repeated until done. @throws KvError `storage_unavailable`: some may be gone. */
-  remove(keys: readonly Buffer[]): Promise<void>
-  readonly calls: { readonly read: number; readonly change: number; readonly put: number; readonly remove: number }
+  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove', withinMs?: number): Promise<Changed>
+  readonly calls: { readonly read: number; readonly change: number }
   /** Calls in flight, and the bytes that they send. */
   readonly inFlight: { readonly calls: number; readonly bytes: number }
   close(): Promise<void>

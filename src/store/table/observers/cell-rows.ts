@@ -1,5 +1,6 @@
 import { afterPrefix } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
+import { inParts } from '../../../coordinator/in-parts.js'
 import type { Ack, Failure } from '../../../observers/rules/cell.js'
 import { decodeFailure, encodeFailure } from '../../../observers/rules/codec/cell.js'
 import {
@@ -22,9 +23,19 @@ import type { CellPage } from '../../marked-cells.js'
 import type { Observed } from '../../observed.js'
 import type { Pace } from '../../pace.js'
 import { certainChange } from '../layout/certain-change.js'
-import { atOrBelow, CLAIM, decodeCells, LOCK_COLUMN, NO_CELLS, RECORD, type RowCells } from '../layout/layout.js'
+import {
+  atOrBelow,
+  CLAIM,
+  decodeCells,
+  LOCK_COLUMN,
+  NO_CELLS,
+  RECORD,
+  REVISION_COLUMN,
+  type RowCells,
+} from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
 import { keyOfRow, reservedRowRange, rowKeyOf, rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
+import { writeRecord } from '../layout/server-record.js'
 import type { Cell, ColumnRange, ColumnWrite, Expected, Table, TableRow } from '../layout/table.js'
 import type { CellSources } from './cell-sources.js'
 import type { Hints } from './hints.js'
@@ -193,7 +204,16 @@ export class CellRows implements HintedCells {
   }
 
   async removeNotified(keys: readonly Uint8Array[]): Promise<void> {
-    if (keys.length > 0) await this.#table.remove(keys.map(rowKeyOf))
+    const request = { keys: keys.map(rowKeyOf), columns: [REVISION_COLUMN] }
+    if (keys.length === 0) return
+    for (let left = await this.#table.rows(request); left.length > 0; left = await this.#table.rows(request))
+      await this.#removeAll(left)
+  }
+
+  /** Removes rows that are as they were read. Others, and those whose answers are lost, may stay. */
+  async #removeAll(rows: readonly TableRow[]): Promise<void> {
+    for (const some of inParts(rows, CALLS_AT_ONCE))
+      await Promise.all(some.map(({ key, cells: [cell] }) => cell && this.#table.change(key, cell, 'remove')))
   }
 
   #change(row: Buffer, expected: Expected, writes: readonly ColumnWrite[]): Promise<boolean> {
@@ -213,7 +233,7 @@ export class CellRows implements HintedCells {
 
   hintAt(id: Timestamp, key: Uint8Array, ts: Timestamp): Promise<void> {
     const row = Buffer.concat([timedPrefix(id), bigEndian(ts), key])
-    return this.#table.put(row, [{ family: 'o', qualifier: RECORD, value: this.#revisions.next() }])
+    return writeRecord(this.#table, row, () => this.#revisions.next())
   }
 
   async hintDue(id: Timestamp, ts: Timestamp): Promise<number> {
@@ -248,7 +268,7 @@ export class CellRows implements HintedCells {
       const end = Buffer.from(afterPrefix(first.subarray(0, name)) as Uint8Array)
       for (let start = first; !pace?.signal?.aborted; ) {
         const begin = performance.now()
-        const columns: readonly ColumnRange[] = [...RECORDS, { family: 'v' }]
+        const columns: readonly ColumnRange[] = [...RECORDS, REVISION_COLUMN]
         const rows = await this.#table.rows({ ranges: [{ start, end }], columns, limit: SWEPT_AT_A_TIME })
         const [row] = rows
         if (row === undefined) break
@@ -256,7 +276,7 @@ export class CellRows implements HintedCells {
         await this.refresh() // No row of an observer is older than its registration.
         const next = Buffer.from(afterPrefix(prefixes(id)[kind] as Buffer) as Uint8Array)
         if (this.#observed.withId(id) === undefined)
-          await this.#table.remove(rows.map(({ key }) => key).filter((key) => Buffer.compare(key, next) < 0))
+          await this.#removeAll(rows.filter(({ key }) => Buffer.compare(key, next) < 0))
         else start = next
         await pace?.pause(performance.now() - begin)
       }

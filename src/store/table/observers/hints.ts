@@ -8,14 +8,12 @@ import { isData } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { cellName } from '../../cell-names.js'
 import { type Observed, tooManyMarks } from '../../observed.js'
-import { certainChange } from '../layout/certain-change.js'
-import { RECORD } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
-import type { ColumnRange, Table } from '../layout/table.js'
+import { writeRecord } from '../layout/server-record.js'
+import type { Table } from '../layout/table.js'
 import type { Registrations } from './registrations.js'
 
-const HINT: ColumnRange = { family: 'o', from: RECORD, to: RECORD }
 /** More parallel calls would wait in the client until they time out. */
 const PUTS_AT_ONCE = 64
 
@@ -105,20 +103,9 @@ export class Hints {
    * Conditional: a late copy over a newer hint could be removed by a server that had read it before, and had looked at the cell
    * before the newer change.
    */
-  async put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
+  put(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
     const row = rowKeyOfSystem(cellName('notify', id, key))
-    const column = { family: 'o', qualifier: RECORD } as const
-    const found = async (): Promise<Buffer | undefined> => {
-      const [read] = await this.#table.rows({ keys: [row], columns: [HINT] })
-      return read?.cells[0]?.value
-    }
-    // Usually there is none yet.
-    for (let present: Buffer | undefined; ; present = await found()) {
-      const value = encodeHint(hint, this.#revisions.next())
-      const isDone = async (): Promise<boolean> => (await found())?.equals(value) ?? false
-      if (await certainChange(this.#table, row, { ...column, value: present }, [{ ...column, value }], { isDone }))
-        return
-    }
+    return writeRecord(this.#table, row, () => encodeHint(hint, this.#revisions.next()))
   }
 
   /** Call when they are written. */

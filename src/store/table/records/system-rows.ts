@@ -2,13 +2,12 @@ import { afterPrefix } from '../../../bytes/key-range.js'
 import { lowestAfter } from '../../../bytes/sorted-map.js'
 import type { Latches } from '../../latches.js'
 import { latchOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
-import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
-import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
+import { removeRecord, replaceRecord, writeRecord } from '../layout/server-record.js'
+import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 
-const EMPTY = new Uint8Array()
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
 
 /**
@@ -64,7 +63,12 @@ export class SystemRows implements SystemRecords {
   }
 
   async write(writes: readonly SystemWrite[]): Promise<void> {
-    await Promise.all(writes.map(({ name, value }) => this.#table.put(rowKeyOfSystem(name), [recordWrite(value)])))
+    const table = this.#table
+    const all = writes.map(({ name, value }) => {
+      const row = rowKeyOfSystem(name)
+      return value === undefined ? removeRecord(table, row) : writeRecord(table, row, () => Buffer.from(value))
+    })
+    await Promise.all(all)
   }
 
   async replace(
@@ -74,16 +78,11 @@ export class SystemRows implements SystemRecords {
     extraRecords: readonly SystemWrite[] = [],
   ): Promise<boolean> {
     await this.write(extraRecords)
-    const condition = { family: 'o', qualifier: RECORD, value: expected && Buffer.from(expected) } as const
-    const isDone = async () => Buffer.compare((await this.get(name)) ?? EMPTY, value ?? EMPTY) === 0
-    return certainChange(this.#table, rowKeyOfSystem(name), condition, [recordWrite(value)], { isDone })
+    const [before, after] = [expected && Buffer.from(expected), value && Buffer.from(value)]
+    return replaceRecord(this.#table, rowKeyOfSystem(name), before, after)
   }
 }
 
 function recordOf({ cells }: TableRow): Buffer | undefined {
   return cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
-}
-
-function recordWrite(value: Uint8Array | undefined): ColumnWrite {
-  return { family: 'o', qualifier: RECORD, value: value && Buffer.from(value) }
 }

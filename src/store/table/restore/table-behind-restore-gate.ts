@@ -1,10 +1,10 @@
 import { isRowOfUser } from '../layout/row-keys.js'
 import type {
   Changed,
-  ColumnWrite,
   Expected,
   RowRange,
   RowsRequest,
+  RowWrite,
   Table,
   TableRow,
   WalkedRows,
@@ -52,26 +52,12 @@ export class TableBehindRestoreGate implements Table {
   async change(
     key: Buffer,
     expected: Expected,
-    writes: readonly ColumnWrite[] | 'remove',
+    writes: readonly RowWrite[] | 'remove',
     withinMs?: number,
   ): Promise<Changed> {
-    await this.#requireOpen([key])
-    return this.#table.change(key, expected, writes, withinMs)
-  }
-
-  async put(key: Buffer, writes: readonly ColumnWrite[]): Promise<void> {
-    await this.#requireOpen([key])
-    return this.#table.put(key, writes)
-  }
-
-  async remove(keys: readonly Buffer[]): Promise<void> {
-    await this.#requireOpen(keys)
-    return this.#table.remove(keys)
-  }
-
-  async #requireOpen(keys: readonly Buffer[]): Promise<void> {
     this.#restoreGate.requireServing()
-    if (keys.some(isRowOfUser)) await this.#restoreGate.requireRestored()
+    if (isRowOfUser(key)) await this.#restoreGate.requireRestored()
+    return this.#table.change(key, expected, writes, withinMs)
   }
 
   close(): Promise<void> {

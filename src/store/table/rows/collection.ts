@@ -1,4 +1,5 @@
 import { Backoff } from '../../../coordinator/backoff.js'
+import { inParts } from '../../../coordinator/in-parts.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { gc } from '../../../percolator/actions/gc.js'
 import { isFarAhead, isTaken } from '../../../percolator/actions/remove-versions.js'
@@ -7,18 +8,27 @@ import { hasExpired, isData } from '../../../percolator/write.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../../timestamp.js'
 import type { BoundedRange } from '../../calls/end-transactions.js'
 import type { Pace } from '../../pace.js'
-import { candidateColumns, decodeCells, garbageColumns, LOCK_COLUMN, REVISION_COLUMN } from '../layout/layout.js'
+import {
+  candidateColumns,
+  columnsOf,
+  decodeCells,
+  garbageColumns,
+  LOCK_COLUMN,
+  REVISION_COLUMN,
+} from '../layout/layout.js'
 import { secondOf } from '../layout/revisions.js'
 import { allRowsFrom, keyOfRow, reservedRowRange } from '../layout/row-keys.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
-import { knownRow } from './known-row.js'
+import { type KnownRow, knownRow } from './known-row.js'
 import type { RowTable } from './row-table.js'
 import type { SafePoint } from './safe-point.js'
 
 /** Records per family that one change removes from a row. */
 const RECORDS_AT_ONCE = 512
 const ROWS_AT_ONCE = 16
+/** Rows that a delete_range removes in parallel. More calls would wait in the client until they time out. */
+const DELETED_AT_ONCE = 64
 /** Limit on tries of a row that others keep changing. Their commits collect it as well. */
 const TRIES_MAX = 3
 /** Limit on tries of a row that a delete_range removes. */
@@ -74,14 +84,16 @@ export class Collection {
   }
 
   /**
-   * Removes versions as `isTaken` says, and whole rows without other versions and locks. Each change is on the condition that the
-   * row is as it was read, because other servers may lock it and commit in between.
+   * Removes versions as `isTaken` says. Of rows without other versions and locks nothing stays but a revision, which a collection
+   * removes later. Each change is on the condition that the row is as it was read, because other servers may lock it and commit in
+   * between.
    */
   async deleteRange(range: BoundedRange, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
-    for await (const rows of this.#scan.pages(range, [REVISION_COLUMN]))
-      for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
-        const some = rows.slice(from, from + ROWS_AT_ONCE)
-        await Promise.all(some.map(({ key }) => this.#deleteRow(keyOfRow(key), upTo, lastTs)))
+    // The records above `upTo` are few: most rows are cleared as a whole.
+    for await (const rows of this.#scan.pages(range, columnsOf('since', upTo + 1)))
+      for (const some of inParts(rows, DELETED_AT_ONCE)) {
+        const known = some.map(({ key, cells }) => knownRow(keyOfRow(key), decodeCells(cells), 'since', upTo + 1, 0))
+        await Promise.all(known.map((row) => this.#deleteRow(row, upTo, lastTs)))
       }
   }
 
@@ -106,16 +118,17 @@ export class Collection {
     return bytesLeft
   }
 
-  async #deleteRow(key: Uint8Array, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
+  async #deleteRow(scanned: KnownRow, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
     const backoff = new Backoff(2, 200)
+    const { key } = scanned
+    let row: KnownRow | undefined = scanned
     for (let tries = 1; tries <= DELETION_TRIES_MAX; tries++) {
-      // Reads the records above `upTo`, which are few: most rows are removed as a whole.
-      const [row] = await this.#rows.read([key], 'since', upTo + 1)
-      if (row?.revision === undefined) return
+      if (row === undefined || (row.lock === undefined && row.writes.length === 0)) return
       const isLocked = row.lock !== undefined && !isFarAhead(row.lock.startTs, lastTs())
       const isKept = isLocked || row.writes.some((write) => !isTaken(write, upTo, lastTs()))
-      if (isKept ? await this.#deleteVersions(key, upTo, lastTs) : await this.#rows.remove(row)) return
+      if (isKept ? await this.#deleteVersions(key, upTo, lastTs) : await this.#rows.clear(row)) return
       await backoff.wait()
+      row = (await this.#rows.read([key], 'since', upTo + 1))[0]
     }
     throw new KvError('overloaded', 'other requests keep changing the keys of the range', {})
   }

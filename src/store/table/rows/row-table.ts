@@ -4,6 +4,7 @@ import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { certainChange } from '../layout/certain-change.js'
 import {
+  clearingWrites,
   columnsOf,
   decodeCells,
   garbageColumns,
@@ -101,11 +102,25 @@ export class RowTable {
     return changed
   }
 
-  /** Removes the whole row if it still has its revision. @returns true when that is known to be done. */
+  /**
+   * Removes the whole row if it still has its revision. Only for rows that no late prewrite can bring back.
+   * @returns true when that is known to be done.
+   */
   async remove({ key, revision }: KnownRow): Promise<boolean> {
     this.#cache.delete(key)
     if (revision === undefined) return false
     return (await this.#table.change(rowKeyOf(key), this.#expecting(revision), 'remove')) === 'done'
+  }
+
+  /**
+   * Removes all but the revision of a row, which becomes a new one, if the row still has its own. So a late copy of the prewrite
+   * that created the row is refused: it was decided on a row without a revision.
+   * @returns true when that is known to be done.
+   */
+  async clear({ key, revision }: KnownRow): Promise<boolean> {
+    this.#cache.delete(key)
+    const writes = clearingWrites(this.#revisions.next())
+    return (await this.#table.change(rowKeyOf(key), this.#expecting(revision), writes)) === 'done'
   }
 
   /** Leaves out records that the mutations write or remove themselves. */

@@ -10,8 +10,8 @@ const SECRET = Buffer.alloc(32, 7)
 
 async function watched(): Promise<{ table: MemoryTable; watch: TableWatch; ends: string[] }> {
   const table = new MemoryTable()
-  await put(table, 'secret', SECRET)
-  await put(table, 'oracle', oracleAt(3))
+  put(table, 'secret', SECRET)
+  put(table, 'oracle', oracleAt(3))
   const ends: string[] = []
   const watch = new TableWatch({ table, secret: SECRET, onAnother: (why) => ends.push(why) })
   await watch.look()
@@ -22,8 +22,8 @@ function oracleAt(epoch: number): Buffer {
   return Buffer.from(encodeOracleRecord({ epoch, url: 'http://one', id: 'one', mark: 1000, beat: 1 }))
 }
 
-function put(table: MemoryTable, name: 'secret' | 'oracle', value: Buffer): Promise<void> {
-  return table.put(rowKeyOfSystem(name), [{ family: 'o', qualifier: RECORD, value }])
+function put(table: MemoryTable, name: 'secret' | 'oracle', value: Buffer): void {
+  table.put(rowKeyOfSystem(name), [{ family: 'o', qualifier: RECORD, value }])
 }
 
 test('a table that stays is no fault, and one that is away is one until it is back', async () => {
@@ -40,14 +40,14 @@ test('a table that stays is no fault, and one that is away is one until it is ba
 
 test('a row that is gone or damaged is a fault until it is back', async () => {
   const { table, watch, ends } = await watched()
-  await table.remove([rowKeyOfSystem('secret')])
+  table.remove([rowKeyOfSystem('secret')])
   await watch.look()
   expect(watch.fault).toMatch(/secret/)
-  await put(table, 'secret', SECRET)
-  await put(table, 'oracle', Buffer.from('?'))
+  put(table, 'secret', SECRET)
+  put(table, 'oracle', Buffer.from('?'))
   await watch.look()
   expect(watch.fault).toMatch(/damaged/)
-  await put(table, 'oracle', oracleAt(4))
+  put(table, 'oracle', oracleAt(4))
   await watch.look()
   expect([watch.fault, ends]).toEqual([undefined, []])
 })
@@ -69,7 +69,7 @@ test('a table that was made anew, or set back, ends the server once', async () =
 test('a server that stops is not ended', async () => {
   const { table, watch, ends } = await watched()
   watch.close()
-  await put(table, 'secret', Buffer.alloc(32, 8))
+  put(table, 'secret', Buffer.alloc(32, 8))
   await watch.look()
   expect(ends).toEqual([])
 })

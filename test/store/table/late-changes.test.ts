@@ -1,0 +1,70 @@
+import { expect, test } from 'vitest'
+import type { SystemName } from '../../../src/store/system-records.js'
+import { rowKeyOfSystem } from '../../../src/store/table/layout/row-keys.js'
+import { prewriteOf, put, read, utf8 } from '../support.js'
+import { type Fate, MemoryTable } from './memory-table.js'
+import { openTableStore } from './open-table-store.js'
+
+const NAME: SystemName = 'observer/words/backfill'
+
+/** A store whose next change of `lateKey` is done late: not before it was repeated, and `catchUp`. */
+async function opened() {
+  const late = { key: undefined as Buffer | undefined }
+  const table = new MemoryTable((key): Fate => {
+    if (late.key === undefined || !key.equals(late.key)) return 'done'
+    late.key = undefined
+    return 'late'
+  })
+  return { table, store: await openTableStore(table), late }
+}
+
+test('a late prewrite of a committed transaction does not bring back what a delete_range has removed', async () => {
+  const { table, store, late } = await opened()
+  const startTs = await store.tso(1)
+  late.key = utf8('in range')
+  await store.prewrite(prewriteOf(startTs, [put('another'), put('in range')]))
+  expect(table.late).toHaveLength(1)
+  const commitTs = await store.tso(1)
+  for (const key of ['another', 'in range']) await store.commit({ keys: [utf8(key)], startTs, commitTs })
+  await store.deleteRange({ start: utf8('in'), end: utf8('io') })
+  table.catchUp()
+  expect((await store.scanLock({ maxTs: await store.tso(1), limit: 10 })).locks).toEqual([])
+  expect(await read(store, 'in range', await store.tso(1))).toBeUndefined()
+})
+
+test('a late copy of a delete_range does not delete what was put after it', async () => {
+  const { table, store, late } = await opened()
+  const commit = async (value: string): Promise<void> => {
+    const startTs = await store.tso(1)
+    await store.prewrite(prewriteOf(startTs, [put('k', value)]))
+    await store.commit({ keys: [utf8('k')], startTs, commitTs: await store.tso(1) })
+  }
+  await commit('first')
+  late.key = utf8('k')
+  await store.deleteRange({ start: utf8('k'), end: utf8('l') })
+  expect(table.late).toHaveLength(1)
+  await commit('second')
+  table.catchUp()
+  expect(await read(store, 'k', await store.tso(1))).toBe('second')
+})
+
+test('a late removal of a record does not remove a later record', async () => {
+  const { table, store, late } = await opened()
+  await store.system.write([{ name: NAME, value: utf8('first') }])
+  late.key = rowKeyOfSystem(NAME)
+  await store.system.write([{ name: NAME, value: undefined }])
+  expect(table.late).toHaveLength(1)
+  await store.system.write([{ name: NAME, value: utf8('second') }])
+  table.catchUp()
+  expect(await store.system.get(NAME)).toEqual(utf8('second'))
+})
+
+test('a late copy of a record does not replace a later record', async () => {
+  const { table, store, late } = await opened()
+  late.key = rowKeyOfSystem(NAME)
+  await store.system.write([{ name: NAME, value: utf8('first') }])
+  expect(table.late).toHaveLength(1)
+  expect(await store.system.replace(NAME, utf8('first'), utf8('second'))).toBe(true)
+  table.catchUp()
+  expect(await store.system.get(NAME)).toEqual(utf8('second'))
+})
