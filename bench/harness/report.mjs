@@ -171,7 +171,7 @@ export function settingOf(results) {
   const days = results.map(({ date }) => date.slice(0, 10))
   const machine = distinct(
     ({ machine, node }) =>
-      `${machine.cpu} with ${machine.cores} cores and ${Math.round(machine.memory_gib)} GiB (${machine.system}, ${machine.file_system}, Node ${node.slice(1)})`,
+      `${machine.cpu} with ${machine.cores} cores and ${Math.round(machine.memory_gib)} GiB (${[machine.system, machine.file_system, `Node ${node.slice(1)}`].filter(Boolean).join(', ')})`,
   )
   const fsync = range('fsync_ms')
   return wrapped(
