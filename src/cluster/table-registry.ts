@@ -31,7 +31,7 @@ export interface TableRegistryOptions {
   readonly elapsedMs: () => number
   /** What the row says of the leader of the timestamps. Called before each beat. */
   readonly ofLeader?: (() => Pick<ServerRecord, 'unreachedEpoch' | 'knowsTime'>) | undefined
-  /** Called when another living server, which was there first, has the URL of this one. */
+  /** Called when another living server, which was there first or joined at once with this one, has its URL. */
   readonly onTwin?: ((id: string) => void) | undefined
   /** Default `backgroundTimer`. */
   readonly timer?: Timer | undefined
@@ -49,8 +49,9 @@ export class TableRegistry implements Registry {
   readonly #name: RegistryName
   readonly #ofLeader: () => Pick<ServerRecord, 'unreachedEpoch' | 'knowsTime'>
   readonly #onTwin: (id: string) => void
-  /** Rows with the URL of this server that were there before it had joined, and how often they were seen to change. */
-  #twins: ReadonlyMap<RegistryName, { readonly bytes: Uint8Array; readonly changes: number }> | undefined
+  /** Rows with the URL of this server that were there when it had joined, and how often they were seen to change. */
+  #twins: ReadonlyMap<RegistryName, { readonly bytes: Uint8Array; readonly changes: number }> = new Map()
+  #hasJoined = false
   readonly #sightings = new Sightings()
   readonly #looks = new FreshRuns(() => this.#lookNow())
   readonly #writes = new FreshRuns(() => this.#write())
@@ -88,7 +89,8 @@ export class TableRegistry implements Registry {
   async join(oldest: () => Timestamp): Promise<void> {
     this.#oldest = oldest
     await this.publish()
-    await this.#look()
+    await this.#look() // After the row was written: of two servers that join at once, one at least sees the other.
+    this.#hasJoined = true
     this.#scheduleBeat()
     this.#scheduleLook()
   }
@@ -194,11 +196,10 @@ export class TableRegistry implements Registry {
    * when this server joined, and changes twice, is of another process that is alive.
    */
   #noteTwins(rows: ReadonlyMap<RegistryName, Uint8Array>): void {
-    const isFirst = this.#twins === undefined
     const twins = new Map<RegistryName, { readonly bytes: Uint8Array; readonly changes: number }>()
     for (const [name, bytes] of rows) {
-      const before = this.#twins?.get(name)
-      if (!isServer(name) || name === this.#name || (before === undefined && !isFirst)) continue
+      const before = this.#twins.get(name)
+      if (!isServer(name) || name === this.#name || (before === undefined && this.#hasJoined)) continue
       if (decodeServer(bytes)?.url !== this.#url) continue
       const changes = (before?.changes ?? 0) + (before === undefined || isSame(before.bytes, bytes) ? 0 : 1)
       if (changes === TWIN_CHANGES && before?.changes !== changes) this.#onTwin(idOf(name))

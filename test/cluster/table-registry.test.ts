@@ -50,6 +50,19 @@ describe('another server with the same URL', () => {
     expect(early.twins).toEqual(['server-0'])
   })
 
+  test('that joins at once is told to one of them at least, though both have looked before', async () => {
+    const simulation = await three()
+    const { world, rows, over, pass } = simulation
+    const twins: string[] = []
+    const both = ['left', 'right'].map(
+      (id) => new SimulatedServer(world, rows, id, { url: 'http://both:7400', onTwin: (twin) => twins.push(twin) }),
+    )
+    await over(Promise.all(both.map(({ registry }) => registry.look())))
+    await over(Promise.all(both.map(({ registry, oldest }) => registry.join(oldest))))
+    await pass(9 * SECOND)
+    expect(twins).not.toEqual([])
+  })
+
   test('that was killed, or stops, or comes later, is not', async () => {
     const simulation = await three()
     const { a, over, pass, rows } = simulation
