@@ -17,10 +17,10 @@ export class Document {
         throw new Error(`${file} has no marks ${beginOf(group).trim()} and ${END.trim()}`)
   }
 
-  /** Does nothing where the document has no such part. */
+  /** Does nothing where the document has no such part, or nothing is known for it. */
   replace(part, text) {
     const around = this.#split(part)
-    if (around === undefined) return
+    if (around === undefined || text === '') return
     this.#text = `${around.before}${beginOf(part)}\n${text}\n${around.after}`
     writeFileSync(this.#file, this.#text)
   }
