@@ -19,6 +19,7 @@ import type { Table } from '../layout/table.js'
 import { registryRowsOf } from '../records/registry-table.js'
 import { TableWatch } from '../records/table-watch.js'
 import { RestoreGate } from '../restore/restore-gate.js'
+import { TableBehindRestoreGate } from '../restore/table-behind-restore-gate.js'
 import { TableStore } from '../table-store.js'
 import { LeadingGraph } from '../waits/leading-graph.js'
 import { reportToLeader } from '../waits/report-to-leader.js'
@@ -99,8 +100,9 @@ export async function joinTable(
   })
   const { ask, close } = asksOf(secret)
   const id = newServerId()
+  const served = new TableBehindRestoreGate(table, restoreGate)
   const oracle = new LeaderOracle({
-    ...{ row: oracleRowOf(table), url, clock, id, onChange: onRole, onWarning: onTimestamps },
+    ...{ row: oracleRowOf(served), url, clock, id, onChange: onRole, onWarning: onTimestamps },
     forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
     others: () => registry.others(),
     isReached(silent) {
@@ -114,7 +116,7 @@ export async function joinTable(
   })
   const end = (why: string): void => restoreGate.end(`${serving.place}: ${why}; this server ends`)
   const registry = new TableRegistry({
-    ...{ rows: registryRowsOf(table), id, url, format: serving.newest.format, elapsedMs: () => clock.elapsedMs() },
+    ...{ rows: registryRowsOf(served), id, url, format: serving.newest.format, elapsedMs: () => clock.elapsedMs() },
     ofLeader: () => oracle,
     onTwin: (twin) =>
       end(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
