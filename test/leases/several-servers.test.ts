@@ -61,17 +61,17 @@ describe('a lease of several servers', () => {
       for (const name of ['b/1', 'b/2', 'b/3']) await put(one, name, 'x')
       const page = await two.leases.page({ prefix: 'b/', limit: 2 })
       expect(page).toMatchObject({ items: [{ name: 'b/1' }, { name: 'b/2' }], next: 'b/2' })
-      const reads: unknown[] = []
-      const rows = table.rows.bind(table)
-      table.rows = (request) => {
-        reads.push(request)
-        return rows(request)
+      const walks: unknown[] = []
+      const walk = table.walk.bind(table)
+      table.walk = (request) => {
+        walks.push(request)
+        return walk(request)
       }
       const last = await two.leases.page({ prefix: 'b/', after: 'b/2', limit: 2 })
-      table.rows = rows
+      table.walk = walk
       expect(last).toMatchObject({ items: [{ name: 'b/3' }], next: undefined })
       const start = rowKeyOfSystem('lease/b/2\0')
-      expect(reads).toContainEqual(expect.objectContaining({ ranges: [expect.objectContaining({ start })] }))
+      expect(walks).toContainEqual(expect.objectContaining({ range: expect.objectContaining({ start }) }))
     }))
 
   test('is the same at each of them', () =>
