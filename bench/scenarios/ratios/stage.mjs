@@ -3,15 +3,15 @@ import { load } from '../../harness/load.mjs'
 import { startPerkv } from '../../harness/perkv.mjs'
 import { isInstalled, makeDirectory, removeDirectory, start, startWorker, stop } from '../../harness/process.mjs'
 import { metered } from '../../harness/rounds.mjs'
+import { cannon } from './cannon.mjs'
 import { startEtcd } from './etcd.mjs'
-import { requestsOf } from './template.mjs'
 import { wrk } from './wrk.mjs'
 
 const HERE = 'bench/scenarios/ratios'
 const hasEtcd = isInstalled('etcd')
 const hasWrk = isInstalled('wrk')
 /** Of single requests. */
-export const GENERATOR = hasWrk ? 'wrk' : 'bare sockets'
+export const GENERATOR = hasWrk ? 'wrk' : 'autocannon'
 
 /** A contender is a function of seconds that answers `{rate, p99?, cpu?}`; undefined where its program is not installed. */
 export class Stage {
@@ -65,11 +65,11 @@ export class Stage {
     return (await this.#keep(startWorker(`${HERE}/embedded.mjs`, url))).call
   }
 
-  /** Operations of one request each, by wrk where it is installed. The warm-up is by bare sockets, and looks into answers. */
+  /** Operations of one request each, by wrk where it is installed. The warm-up is by autocannon, which looks into answers. */
   single(server, operation, { connections = this.settings.connections } = {}) {
     if (server === undefined) return undefined
     const order = { url: server.url, connections, operation }
-    const warm = this.load(server, checked(operation), { connections })
+    const warm = (seconds) => metered(server, () => cannon({ ...order, seconds }))
     if (!hasWrk) return warm
     const directory = this.#directory()
     return Object.assign((seconds) => metered(server, () => wrk({ ...order, seconds, directory })), { warm })
@@ -93,15 +93,5 @@ export class Stage {
   async close() {
     await Promise.all(this.#servers.map(stop))
     for (const directory of this.#directories) removeDirectory(directory)
-  }
-}
-
-/** @param operation.isRight of the body of an answer; without it any answer with 2xx is right. */
-function checked({ template, keys, isRight = () => true }) {
-  const next = requestsOf({ template, keys })
-  return function* () {
-    const request = next()
-    const body = String(yield request)
-    if (!isRight(body)) throw new Error(`${request.method} ${request.path} was answered ${body.slice(0, 1000)}`)
   }
 }

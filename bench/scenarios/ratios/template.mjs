@@ -26,7 +26,7 @@ export function requestsOf({ template: { method, path, headers, body }, keys }) 
         names[hole] ??= `${MAKER}${String(made++).padStart(COUNTER_DIGITS, '0')}`
         return names[hole]
       })
-    return { method, path: fill(path), headers, body: fill(body) }
+    return { method, path: fill(path), headers: { ...headers }, body: fill(body) } // autocannon adds to the headers.
   }
 }
 
