@@ -812,6 +812,7 @@ const SHARED = [
     'if (await replaceRecord(table, row, present, undefined))',
     "if (await certainChange(table, row, { ...COLUMN, qualifier: Buffer.from('absent'), value: undefined }, [{ ...COLUMN, value: undefined }], { isDone: async () => true }))",
   ],
+  ['a record may have any length', 'store/table/layout/certain-change', 'requireChangeable(writes);', ''],
   ['another server holds no snapshot', 'gc/gc-worker', "{ by: 'transaction', ts: elsewhere },", ''],
   ['pins of other servers are not looked for', 'gc/gc-worker', 'if (registry.isShared)', 'if (false)'],
   [
@@ -940,6 +941,8 @@ const FOUND_ELSEWHERE = new Map([
   // Two: a prewrite, and the removal of a record, that are late by a whole delete_range, and by another record.
   ['a delete_range leaves no revision', 'test/store/table/late-changes.test.ts'],
   ['a record is removed without a condition', 'test/store/table/late-changes.test.ts'],
+  // No client can make such a record.
+  ['a record may have any length', 'test/store/table/long-records.test.ts'],
   // Two: interactive transactions; a pin of another server, a moment old.
   ['another server holds no snapshot', 'test/gc/gc-worker.test.ts'],
   ['pins of other servers are not looked for', 'test/gc/gc-worker.test.ts'],

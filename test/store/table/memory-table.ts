@@ -1,3 +1,4 @@
+import { KvError } from '../../../src/errors/kv-error.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
 import { BIGTABLE } from '../../../src/store/table/bigtable/bigtable.js'
 import type {
@@ -16,6 +17,9 @@ import { TableRows } from './table-rows.js'
 export type Fate = 'done' | 'not done' | 'done, answer lost' | 'late'
 
 type FateOf = (key: Buffer, writes: readonly RowWrite[] | 'remove') => Fate
+
+/** Conditions with longer values are refused, as Bigtable refuses filters over 20 480 bytes. */
+const EXPECTED_BYTES_MAX = 10_200
 
 /** So few that tests walk over more. */
 const WALKED_AT_ONCE = 64
@@ -60,6 +64,8 @@ export class MemoryTable implements Table {
 
   change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     this.calls.change++
+    if ((expected.value?.length ?? 0) > EXPECTED_BYTES_MAX)
+      return Promise.reject(new KvError('storage_unavailable', 'the filter is too long', {}))
     return this.#inFlight(() => this.#change(key, expected, writes))
   }
 

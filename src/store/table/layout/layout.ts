@@ -12,6 +12,11 @@ export const REVISION = Buffer.from('r')
 /** The only column of family `o`, except in cells of observers. */
 export const RECORD = Buffer.from('o')
 export const SECRET_BYTES = 32
+/**
+ * Limit of a record of the server. The condition of a change names the present value twice, and Bigtable refuses filters over
+ * 20 480 bytes, so a longer record could never be changed again. The longest are registrations with two keys as bounds.
+ */
+export const RECORD_BYTES_MAX = 10_000
 /** Column of family `o` with the claim of a cell, next to its hint. */
 export const CLAIM = Buffer.from('c')
 const COMPLEMENT = 0xff
