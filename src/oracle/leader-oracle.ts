@@ -227,6 +227,10 @@ export class LeaderOracle implements TimestampSource {
     return timestampFromMs(ms) + LOGICAL_PER_MS - 1
   }
 
+  ago(ms: number): Timestamp {
+    return timestampFromMs(Math.max(0, physicalMs(this.now()) - ms))
+  }
+
   /**
    * @param count up to `ASK_COUNT_MAX`.
    * @throws KvError `storage_unavailable` when no leader has answered within `REQUEST_MS_MAX`.

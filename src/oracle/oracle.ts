@@ -85,6 +85,10 @@ export class Oracle implements TimestampSource {
     return timestampFromMs(this.#clock.now()) + LOGICAL_PER_MS - 1
   }
 
+  ago(ms: number): Timestamp {
+    return timestampFromMs(this.#clock.ago(ms))
+  }
+
   /** A promise only when the mark has to be saved first. It rejects with the error of `save`. */
   next(count = 1): Timestamp | Promise<Timestamp> {
     const last = this.#lastOf(count)

@@ -7,6 +7,8 @@ export interface TimestampSource {
   /** The newest timestamp that is not in the future: the clock's, or `last` if that is ahead of it. */
   clock(): Timestamp
   now(): Timestamp
+  /** The `now()` from which `ms` of time have passed. */
+  ago(ms: number): Timestamp
   /**
    * @returns the last of `count` consecutive timestamps, none handed out before. A promise only when it has to wait; if
    *   it rejects, nothing was handed out.

@@ -191,6 +191,7 @@ class TableServers {
       },
       clock: () => oracle.clock(),
       now: () => oracle.now(),
+      ago: (ms) => oracle.ago(ms),
       next: (count) => link.call('tso', () => oracle.next(count)),
       nextForClient: (count) => link.call('tso', () => oracle.nextForClient(count)),
       observe: (ts) => oracle.observe(ts),

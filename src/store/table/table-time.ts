@@ -1,6 +1,6 @@
 import type { Clock } from '../../oracle/clock.js'
 import type { TimestampSource } from '../../oracle/timestamp-source.js'
-import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
+import { physicalMs, type Timestamp } from '../../timestamp.js'
 import type { TimeSource } from '../time-source.js'
 
 export class TableTime implements TimeSource {
@@ -20,7 +20,7 @@ export class TableTime implements TimeSource {
     return this.#source.last + 1
   }
   ago(ms: number): Timestamp {
-    return timestampFromMs(Math.max(0, this.steadyMs() - ms))
+    return this.#source.ago(ms)
   }
   /** The time that the servers share does not jump. */
   steadyMs(): number {
