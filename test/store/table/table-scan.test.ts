@@ -40,8 +40,8 @@ test('a scan passes rows that match nothing, up and down, and tells its caller o
   expect(await pagesOf(table, { start: keyOf(7), end: keyOf(7) })).toEqual([])
 })
 
-test('a scan that wants few rows asks for few until it has found them', async () => {
-  const table = await tableWithLocks([500, 501, 502, 900])
+test('a scan that wants few rows asks for few, and for more where it finds none', async () => {
+  const table = await tableWithLocks([0, 1, 500, 900])
   const limits: number[] = []
   const walk = table.walk.bind(table)
   table.walk = (request: WalkRequest) => {
@@ -49,9 +49,13 @@ test('a scan that wants few rows asks for few until it has found them', async ()
     return walk(request)
   }
   const pages = await pagesOf(table, ALL, { firstRows: 2 })
-  const full = pages.findIndex((page) => page.length === 2)
-  expect(pages[full]).toEqual(['k0500', 'k0501'])
-  expect(limits.slice(0, full + 1)).toEqual(Array(full + 1).fill(2))
-  expect(new Set(limits.slice(full + 1))).toEqual(new Set([256]))
+  expect(pages[0]).toEqual(['k0000', 'k0001'])
+  expect(limits.slice(0, 2)).toEqual([2, 256])
   expect(pages.flat()).toHaveLength(4)
+
+  limits.length = 0
+  const later = await pagesOf(table, { start: keyOf(2), end: keyOf(499) }, { firstRows: 2 })
+  expect(later.flat()).toEqual([])
+  expect(limits.length).toBeGreaterThan(7)
+  expect(limits.slice(0, 8)).toEqual([2, 4, 8, 16, 32, 64, 128, 256])
 })

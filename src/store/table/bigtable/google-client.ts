@@ -47,6 +47,8 @@ const REQUESTS_AT_ONCE = 4
  * ends after some 16,000 rows, whatever it finds.
  */
 const SAMPLED = [0, 1 / 64, 1 / 8]
+/** So long walks are shown such rows after a call without progress. Bigtable may only have been slow. */
+const SAMPLED_MS = 600_000
 
 /** What one call reads. */
 interface Wanted extends Pick<WalkRequest, 'columns' | 'orBare' | 'reverse'> {
@@ -66,6 +68,8 @@ class GoogleTable implements Table {
   readonly #on: { readonly tableName: string; readonly appProfileId: string }
   readonly #waitMs: number
   #sampled = 0
+  /** By the monotonic clock. */
+  #sampledUntilMs = 0
   #isClosed = false
 
   constructor(client: DataClient, address: TableAddress, { waitMs = TABLE_WAIT_MS_MAX }: TableOptions) {
@@ -110,6 +114,7 @@ class GoogleTable implements Table {
     const { columns, orBare, limit = Number.POSITIVE_INFINITY, reverse = false } = wanted
     const rowsLimit = Number.isFinite(limit) ? limit : 0
     const isWalk = set.some(({ isKey }) => !isKey)
+    if (performance.now() >= this.#sampledUntilMs) this.#sampled = 0
     const patience = new Patience(this.#waitMs)
     for (;;) {
       const chunks = new RowChunks()
@@ -134,8 +139,10 @@ class GoogleTable implements Table {
         for (const key of [lastKey, scanned]) if (key !== undefined) left = beyond(left, key, reverse)
         if (left !== set) return { rows, left }
         // Bigtable need not say by itself how far a read has come.
-        if (isWalk && grpcCode(error) === DEADLINE_EXCEEDED)
+        if (isWalk && grpcCode(error) === DEADLINE_EXCEEDED) {
           this.#sampled = Math.min(this.#sampled + 1, SAMPLED.length - 1)
+          this.#sampledUntilMs = performance.now() + SAMPLED_MS
+        }
         await patience.after(error)
       }
     }

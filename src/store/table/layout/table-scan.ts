@@ -40,7 +40,9 @@ export class TableScan {
       const walked: WalkedRows = await this.#table.walk({ range: left, columns, orBare, limit, reverse })
       yield walked.rows
       left = walked.left
-      if (walked.rows.length === limit) limit = PAGE_ROWS
+      // Rows that an engine passes without a find may count for its limit, so a small one would take many steps.
+      if (walked.rows.length === 0) limit = Math.min(2 * limit, PAGE_ROWS)
+      else if (walked.rows.length === limit) limit = PAGE_ROWS
     }
   }
 }
