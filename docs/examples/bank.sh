@@ -117,7 +117,7 @@ open_accounts() {
   take_ts
   local start=$TS
   expect 200 prewrite "{\"mutations\": [{\"op\": \"put\", \"key\": \"$BOB\", \"value\": \"10\"},
-    {\"op\": \"put\", \"key\": \"$JOE\", \"value\": \"2\"}], \"primary\": \"$BOB\", \"start_ts\": $start}"
+    {\"op\": \"put\", \"key\": \"$JOE\", \"value\": \"2\"}], \"primary\": \"$BOB\", \"start_ts\": $start, \"lock_ttl\": 120000}"
   take_ts
   expect 200 commit "{\"keys\": [\"$BOB\", \"$JOE\"], \"start_ts\": $start, \"commit_ts\": $TS}"
   step 'Initial state' "Bob has 10 and Joe has 2: the write column says at 6 that the data of 5 is committed."
