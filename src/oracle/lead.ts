@@ -2,6 +2,11 @@
 const HELD_BACK_MS = 60_000
 /** A lead that nobody else has taken within this time is taken by a server that the others do not reach. */
 const FREE_MS = 10_000
+/**
+ * Such a server leads for this long, whatever the others say: where no server reaches another one, the next leader would be of no
+ * more use to them, and each change costs all of them timestamps.
+ */
+export const LAST_RESORT_MS = 600_000
 
 /** A server whose clock is further from the time of the others than this leaves the lead to them. */
 export const FAR_MS = 10_000
@@ -44,6 +49,11 @@ export interface Resigned {
 /** Whether a server that nobody reached leaves the lead to the others. */
 export function isHeldBack({ agoMs, silentMs, others }: Resigned): boolean {
   return agoMs < HELD_BACK_MS && silentMs < FREE_MS && others.length > 0
+}
+
+/** Whether a server that takes over leads only because nobody else has taken the lead within `FREE_MS`. */
+export function isLastResort(isReached: boolean | undefined, { agoMs, others }: Omit<Resigned, 'silentMs'>): boolean {
+  return isReached === false || isHeldBack({ agoMs, silentMs: 0, others })
 }
 
 export interface Proof {

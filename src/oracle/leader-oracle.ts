@@ -4,7 +4,17 @@ import { backgroundTimer } from '../event-loop/background-timer.js'
 import { MARK_AHEAD_MS, TSO_AHEAD_MS_MAX, TSO_BULK_AHEAD_MS_MAX, TSO_WAIT_MS_MAX } from '../limits.js'
 import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
 import type { Clock } from './clock.js'
-import { FAR_MS, isHeldBack, isProved, isTimeKnown, isUnreachable, type OtherServer, patienceMs } from './lead.js'
+import {
+  FAR_MS,
+  isHeldBack,
+  isLastResort,
+  isProved,
+  isTimeKnown,
+  isUnreachable,
+  LAST_RESORT_MS,
+  type OtherServer,
+  patienceMs,
+} from './lead.js'
 import {
   decodeOracleRecord,
   encodeOracleRecord,
@@ -112,6 +122,8 @@ export class LeaderOracle implements TimestampSource {
   /** Epoch that this process has given up because nobody reached it, and when that was. */
   #resigned = { epoch: 0, atMs: Number.NEGATIVE_INFINITY }
   #resigning: Promise<void> | undefined
+  /** Until then this process leads on where the others do not reach it. */
+  #lastResortUntilMs = Number.NEGATIVE_INFINITY
   /** Set while the leader of this epoch does not answer: since the first ask in vain. */
   #unreached: { readonly epoch: number; readonly sinceMs: number } | undefined
   /** Time of the servers by the row of another leader, when this process saw it; undefined: it has seen none. */
@@ -572,6 +584,9 @@ export class LeaderOracle implements TimestampSource {
     if (this.#known !== known || this.#isClosed) return
     if (!isProved({ isReached, freeMs: this.#silentMs }))
       return this.#leaveToOthers(`they do not reach it at ${this.#url}: set --advertise to where they do`)
+    const nowMs = this.#clock.elapsedMs()
+    const isLast = isLastResort(isReached, { agoMs: this.#resignedAgoMs, others: this.#others() })
+    this.#lastResortUntilMs = isLast ? nowMs + LAST_RESORT_MS : nowMs
     const { epoch, mark } = known?.record ?? { epoch: 0, mark: 0 }
     await this.#write(known, { epoch: epoch + 1, url: this.#url, id: this.#id, mark, beat: 1 })
   }
@@ -591,8 +606,11 @@ export class LeaderOracle implements TimestampSource {
   }
 
   get #isHeldBack(): boolean {
-    const agoMs = this.#clock.elapsedMs() - this.#resigned.atMs
-    return isHeldBack({ agoMs, silentMs: this.#silentMs, others: this.#others() })
+    return isHeldBack({ agoMs: this.#resignedAgoMs, silentMs: this.#silentMs, others: this.#others() })
+  }
+
+  get #resignedAgoMs(): number {
+    return this.#clock.elapsedMs() - this.#resigned.atMs
   }
 
   #leaveToOthers(why: string): void {
@@ -631,7 +649,9 @@ export class LeaderOracle implements TimestampSource {
   }
 
   #tick(): void {
-    if (this.#epoch !== undefined && isUnreachable(this.#epoch, this.#others())) this.#giveUp(this.#epoch)
+    const isLastResort = this.#clock.elapsedMs() < this.#lastResortUntilMs
+    if (this.#epoch !== undefined && !isLastResort && isUnreachable(this.#epoch, this.#others()))
+      this.#giveUp(this.#epoch)
     if (this.#epoch !== undefined) this.#warnOfClock()
     const work = this.#epoch === undefined ? (this.#resigning ?? this.#look()) : this.#raiseMark(this.#last)
     void work

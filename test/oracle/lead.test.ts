@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isHeldBack, isProved, isUnreachable, patienceMs } from '../../src/oracle/lead.js'
+import { isHeldBack, isLastResort, isProved, isUnreachable, patienceMs } from '../../src/oracle/lead.js'
 
 const saying = (...epochs: number[]) =>
   epochs.map((unreachedEpoch) => ({ isAlive: true, knowsTime: true, unreachedEpoch }))
@@ -64,4 +64,15 @@ test.each([
   ['none reaches it, and nobody else leads', false, 10_000, true],
 ] as const)('a candidate is proved: %s', (_, isReached, freeMs, is) => {
   expect(isProved({ isReached, freeMs })).toBe(is)
+})
+
+test.each([
+  ['one that is reached', true, Number.POSITIVE_INFINITY, [0], false],
+  ['nobody is there to tell', undefined, Number.POSITIVE_INFINITY, [0], false],
+  ['none reaches it', false, Number.POSITIVE_INFINITY, [0], true],
+  ['one that has just resigned', undefined, 10_000, [0], true],
+  ['one that resigned a minute ago', undefined, 60_000, [0], false],
+  ['one that has resigned and is alone now', undefined, 10_000, [], false],
+] as const)('a candidate is a last resort: %s', (_, isReached, agoMs, epochs, is) => {
+  expect(isLastResort(isReached, { agoMs, others: saying(...epochs) })).toBe(is)
 })

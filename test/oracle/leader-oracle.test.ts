@@ -451,6 +451,25 @@ describe('a leader that nobody reaches', () => {
     expect(group.roles.slice(1)).toContain('leader')
   })
 
+  test.each([
+    ['2 that hear each other', 2, {}],
+    ['3 that hear each other', 3, {}],
+    ['2 that hear nothing', 2, { isUnproved: true }],
+    ['3 that hear nothing', 3, { isUnproved: true }],
+  ])('leads on where all are unreachable, in a group of %s', { tags: ['long'] }, async (_, count, wraps) => {
+    const group = new Group(0, wraps)
+    for (let i = 0; i < count; i++) group.add()
+    for (const server of group.servers.all) server.isUnreachable = true
+    let led = 0
+    for (let second = 0; second < 300; second++) {
+      for (const oracle of group.oracles) oracle.next().catch(() => {})
+      await group.run(1000)
+      if (group.roles.includes('leader')) led++
+    }
+    expect(led).toBeGreaterThan(270)
+    expect(group.record.epoch).toBeLessThanOrEqual(count + 1)
+  })
+
   test('would lead for ever if it did not listen to the others', async () => {
     const { leaders, answered } = await ledWhileUnreachable(1, { ...SLOW_OTHERS, others: () => () => [] })
     expect({ leaders, answered }).toEqual({ leaders: ['http://server-0'], answered: 0 })
