@@ -22,6 +22,8 @@ export interface OpenedStore {
   readonly registry?: Registry | undefined
   /** Fulfilled when the server must not go on. The message is one line. Absent: that is never so. */
   readonly failed?: Promise<Error> | undefined
+  /** To be called when the server listens. Absent: no other server asks this one. */
+  listens?(): void
   /** Logs the result of the start. */
   logStart(): void
   /** Removes the files of a failed start. */
@@ -104,5 +106,6 @@ async function openOnBigtable(config: Config, address: TableAddress, url: string
   })
   const logStart = (): void =>
     log.info({ server: member.id }, `serves ${place}; other servers reach this one at ${url}`)
-  return { store, limits, place, member, registry: member.registry, failed, logStart, undo: async () => {} }
+  const { registry, listens } = member
+  return { store, limits, place, member, registry, failed, listens, logStart, undo: async () => {} }
 }

@@ -64,6 +64,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       traces,
     })
     await listen(app, host, port)
+    opened.listens?.()
     const running = { app, database, traces, unwatch: watchDescriptors(log) }
     const url = urlOf(app, secrets.tls)
     return {

@@ -13,6 +13,10 @@ export interface JoinedServer {
   readonly registry: TableRegistry
   /** The lines with which it was told to end. */
   readonly ends: readonly string[]
+  /** When its start had ended. */
+  readonly role: string
+  /** What it said of its timestamps. */
+  readonly warnings: readonly string[]
   close(): Promise<void>
 }
 
@@ -28,10 +32,11 @@ export class JoinedServers {
   async start(name: string, serving: Serving): Promise<JoinedServer> {
     const url = `http://${name}`
     const ends: string[] = []
+    const warnings: string[] = []
     const { store, member } = await joinTable(this.#table, {
       ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs: 20 },
       onRole: () => {},
-      onTimestamps: () => {},
+      onTimestamps: (message) => void warnings.push(message),
       onEnd: (message) => void ends.push(message),
       asksOf: (secret) => ({
         ask: asksBy(secret, async (kind, to, body) => {
@@ -45,13 +50,15 @@ export class JoinedServers {
         close: () => {},
       }),
     })
-    this.#answers.set(url, member.answers)
     const { registry } = member
     const database = await Database.open(store, { limits: DEFAULT_LIMITS, registry, onError: () => {} })
+    this.#answers.set(url, member.answers)
+    member.listens()
+    const { role } = member.role
     const close = async (): Promise<void> => {
       await database.close()
       this.#answers.delete(url)
     }
-    return { database, registry, ends, close }
+    return { database, registry, ends, role, warnings, close }
   }
 }

@@ -56,6 +56,8 @@ export interface Member {
   readonly role: OracleRole
   /** The questions of other servers that it answers. They throw KvError `overloaded`, `storage_unavailable`. */
   readonly answers: readonly Answering[]
+  /** To be called once the answers can be asked for. */
+  listens(): void
 }
 
 /**
@@ -101,11 +103,13 @@ export async function joinTable(
   const { ask, close } = asksOf(secret)
   const id = newServerId()
   const served = new TableBehindRestoreGate(table, restoreGate)
+  let isListening = false
   const oracle = new LeaderOracle({
     ...{ row: oracleRowOf(served), url, clock, id, onChange: onRole, onWarning: onTimestamps },
     forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
     others: () => registry.others(),
-    isReached(silent) {
+    async isReached(silent) {
+      if (!isListening) return undefined // A server needs a timestamp before it listens.
       const others = registry.others().map((other) => other.url)
       return isReachedByOthers(
         ask,
@@ -151,6 +155,9 @@ export async function joinTable(
       answering(PRESENCE, secret, url, async () => true),
       answering(REACH, secret, url, ({ target }) => reach(ask, target)),
     ],
+    listens() {
+      isListening = true
+    },
   }
   return { store, member }
 }
