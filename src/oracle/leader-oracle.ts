@@ -41,11 +41,10 @@ const BEAT_MS = 500
 /** A server takes over when the row has not changed for this long. */
 const TAKEOVER_MS = 2000
 const REQUEST_MS_MAX = 10_000
-/**
- * Bound on a forwarded request: two reads of the table, the first under way when the request comes. Before that, the
- * row shows that a leader is dead.
- */
-const FORWARD_MS_MAX = 7000
+/** Bound on a forwarded request: two reads of the table, the first under way when the request comes. */
+const ANSWER_MS_MAX = 6000
+/** Longer, so that a leader that is slow says so itself. Before that, the row shows that a leader is dead. */
+const FORWARD_MS_MAX = ANSWER_MS_MAX + 1000
 const READ_MS_MAX = 3000
 /** Well below `TAKEOVER_MS`, so that one lost answer does not cost the lead. */
 const SWAP_MS_MAX = 1000
@@ -327,13 +326,14 @@ export class LeaderOracle implements TimestampSource {
    */
   async answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
     if (!isTimestampAsk(ask)) throw invalid('count', `count must be 0 to ${ASK_COUNT_MAX}, floor a timestamp`)
-    if (this.#epoch === undefined || ask.count < LOGICAL_PER_MS) return this.#answer(ask)
-    return this.#onceNotFarAhead(ask.count, TSO_AHEAD_MS_MAX, () => this.#answer(ask))
+    const endsAtMs = this.#clock.elapsedMs() + ANSWER_MS_MAX
+    if (this.#epoch === undefined || ask.count < LOGICAL_PER_MS) return this.#answer(ask, endsAtMs)
+    return this.#onceNotFarAhead(ask.count, TSO_AHEAD_MS_MAX, () => this.#answer(ask, endsAtMs))
   }
 
-  async #answer(ask: TimestampAsk): Promise<TimestampAnswer | 'not_leader'> {
+  async #answer(ask: TimestampAsk, endsAtMs: number): Promise<TimestampAnswer | 'not_leader'> {
     if (this.#epoch === undefined) return 'not_leader'
-    const answered = this.#waiting.add(ask, true, FORWARD_MS_MAX, () => this.#late())
+    const answered = this.#waiting.add(ask, true, endsAtMs - this.#clock.elapsedMs(), () => this.#late())
     this.#pump()
     return answered
   }

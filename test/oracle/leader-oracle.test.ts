@@ -506,6 +506,27 @@ describe('a leader that nobody reaches', () => {
     expect(group.oracle(1).unreachedEpoch).toBe(0)
     expect(group.record.epoch).toBe(1)
   })
+
+  test('is not one whose reads of the table take longer than the others wait', async () => {
+    let isSlow = false
+    const group = await settled(2, {
+      row: (row, { id }) => ({
+        swap: row.swap,
+        read: () => (isSlow && id === 'run 1' ? new Promise(() => {}) : row.read()),
+      }),
+    })
+    isSlow = true
+    for (let second = 0; second < 20; second++) {
+      group
+        .oracle(1)
+        .next()
+        .catch(() => {})
+      await group.run(1000)
+      expect([group.oracle(1).unreachedEpoch, group.record.epoch]).toEqual([0, 1])
+    }
+    isSlow = false
+    await group.timestamp(group.oracle(1).next(), 4000)
+  })
 })
 
 describe('the table', () => {

@@ -3,6 +3,7 @@ import { Clock } from '../../src/oracle/clock.js'
 import type { OtherServer } from '../../src/oracle/lead.js'
 import { LeaderOracle } from '../../src/oracle/leader-oracle.js'
 import type { OracleRow, SwapOutcome } from '../../src/oracle/oracle-row.js'
+import { AskFailed } from '../../src/oracle/signed-ask.js'
 import type { OracleForward, TimestampAnswer } from '../../src/oracle/timestamp-ask.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../src/timestamp.js'
 import type { Answered, Told } from './timestamp-history.js'
@@ -326,18 +327,21 @@ export class Servers {
     const { world, table } = this
     return new Promise((resolve, reject) => {
       signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-      const fail = (): void =>
-        world.after(table.networkMs(), () => from.reach(() => reject(new Error('no connection'))))
+      const fail = (why: string, isReached: boolean): void =>
+        world.after(table.networkMs(), () => from.reach(() => reject(new AskFailed(why, isReached, undefined))))
       const arrive = (): void => {
         const server = this.all.find((server) => server.url === url)
         const isThere = server?.run.process.isAlive && !server.isUnreachable
-        if (!isThere) fail()
+        if (!isThere) fail('no connection', false)
         else
           server.run.process.reach(() => {
-            call(server.run.oracle).then((answer) => {
-              if (!world.happens(table.faults.loses))
-                world.after(table.networkMs(), () => from.reach(() => resolve(answer)))
-            }, fail)
+            call(server.run.oracle).then(
+              (answer) => {
+                if (!world.happens(table.faults.loses))
+                  world.after(table.networkMs(), () => from.reach(() => resolve(answer)))
+              },
+              (error: Error) => fail(error.message, true),
+            )
           })
       }
       if (world.happens(table.faults.loses)) return
