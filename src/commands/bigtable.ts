@@ -69,7 +69,7 @@ async function upgrade(address: TableAddress): Promise<void> {
 
 async function move(address: TableAddress): Promise<void> {
   const { moveTableAt } = await formatAdmin()
-  const { from = 'an unknown one', to } = await moveTableAt(address)
+  const { from = 'an unknown one', to } = await moveTableAt(address, warn)
   const done = from === to ? `is served from cluster ${to} already` : `is served from cluster ${to} now; it was ${from}`
   await print(`${printTableAddress(address)} ${done}\n`)
 }

@@ -63,9 +63,13 @@ test('a damaged row is refused in one line', async () => {
     expect(() => decodeFormat(utf8(bad)), bad).toThrow('the record of the format is damaged')
   const table = new MemoryTable()
   table.put(Buffer.from('\0\0format'), [{ family: 'o', qualifier: Buffer.from('o'), value: Buffer.from('{}') }])
-  await expect(requireFit(table, OLD)).rejects.toThrow(
-    /^t: the record of the format is damaged: run perkv bigtable check$/,
-  )
+  const options = { servers: registryRowsOf(table), replicated, pause: async () => {} }
+  const refused = expect.objectContaining({
+    name: 'UnusableTable',
+    message: 't: the record of the format is damaged: run perkv bigtable check',
+  })
+  await expect(requireFit(table, OLD)).rejects.toEqual(refused)
+  await expect(moveTable(table, { ...OLD, cluster: 'b' }, options)).rejects.toEqual(refused)
 })
 
 test('an older program refuses a newer table at its start, and writes nothing', async () => {

@@ -47,9 +47,13 @@ export async function upgradeTableAt(
   return { from, to: serving.newest.format }
 }
 
-/** Makes the cluster of this app profile the one that all servers use. @throws as `servingOf` */
+/**
+ * Makes the cluster of this app profile the one that all servers use.
+ * @param onWait gets one line when it waits for replication. @throws as `servingOf`
+ */
 export async function moveTableAt(
   address: TableAddress,
+  onWait: (message: string) => void,
 ): Promise<{ readonly from: string | undefined; readonly to: string }> {
   await requireSoundTable(address)
   const refuse = (why: string): never => {
@@ -59,7 +63,7 @@ export async function moveTableAt(
   const { cluster = refuse(`${printTableAddress(address)}: its app profile names no cluster`) } = serving
   const admin = await openTableAdminClient()
   try {
-    const replicated = (): Promise<void> => waitForReplication(admin, address)
+    const replicated = (): Promise<void> => waitForReplication(admin, address, onWait)
     const from = await withTable(address, (table) =>
       moveTable(table, { ...serving, cluster }, { servers: registryRowsOf(table), replicated, pause }),
     )

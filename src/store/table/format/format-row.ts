@@ -71,10 +71,18 @@ function isName(value: unknown): value is string {
   return typeof value === 'string' && /^[\w.+-]{1,64}$/.test(value)
 }
 
-/** @throws CorruptRecord; KvError `storage_unavailable` */
+/** @throws CorruptRecord; KvError `storage_unavailable`. @internal */
 export async function readFormat(table: Table): Promise<FormatRecord | undefined> {
   const value = await recordAt(table, FORMAT_KEY)
   return value && decodeFormat(value)
+}
+
+/** As `readFormat`. @throws UnusableTable when the row is damaged; KvError `storage_unavailable` */
+export function soundFormat(table: Table, { place }: Serving): Promise<FormatRecord | undefined> {
+  return readFormat(table).catch((error: unknown) => {
+    if (!(error instanceof CorruptRecord)) throw error
+    throw new UnusableTable(`${place}: ${error.message}: run perkv bigtable check`, { cause: error })
+  })
 }
 
 /**
@@ -121,10 +129,7 @@ export function otherCluster({ cluster }: FormatRecord, { place, cluster: own }:
 export async function requireFit(table: Table, serving: Serving, isNew = false): Promise<FormatRecord> {
   const first = isNew ? serving.newest : FIRST_FORMAT
   for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const found = await readFormat(table).catch((error: unknown) => {
-      if (!(error instanceof CorruptRecord)) throw error
-      throw new UnusableTable(`${serving.place}: ${error.message}: run perkv bigtable check`, { cause: error })
-    })
+    const found = await soundFormat(table, serving)
     const misfit = found && misfitOf(found, serving)
     if (misfit !== undefined) throw new UnusableTable(misfit)
     if (found !== undefined && (found.cluster !== undefined || serving.cluster === undefined)) return found

@@ -2,7 +2,7 @@ import { livingServers } from '../../../cluster/living-servers.js'
 import type { RegistryRows } from '../../../cluster/registry-rows.js'
 import type { Table } from '../layout/table.js'
 import { UnusableTable } from '../layout/unusable-table.js'
-import { changeFormat, FIRST_FORMAT, newerFormat, readFormat, type Serving } from './format-row.js'
+import { changeFormat, FIRST_FORMAT, newerFormat, type Serving, soundFormat } from './format-row.js'
 
 export interface MoveOptions {
   readonly servers: Pick<RegistryRows, 'list'>
@@ -16,7 +16,7 @@ export interface MoveOptions {
  * Makes another cluster of Bigtable the one that all servers use.
  * @param table through an app profile that routes to that cluster. @param serving with that cluster.
  * @returns the cluster before; undefined: it was unknown.
- * @throws UnusableTable while a server lives; KvError `storage_unavailable`; CorruptRecord
+ * @throws UnusableTable while a server lives, or when the row of the format is damaged; KvError `storage_unavailable`
  */
 export async function moveTable(
   table: Table,
@@ -34,7 +34,7 @@ export async function moveTable(
     const urls = living.map(({ id, record }) => record?.url ?? id).join(', ')
     throw new UnusableTable(`${place}: the table is moved only while nobody serves it: stop ${urls}`)
   }
-  const found = await readFormat(table)
+  const found = await soundFormat(table, serving)
   const newer = found && newerFormat(found, serving)
   if (newer !== undefined) throw new UnusableTable(newer)
   if (found?.cluster === cluster) return cluster

@@ -42,6 +42,7 @@ test('where it cannot be asked the cluster is unknown, and a missing permission 
 
 test('all is replicated when Google says so of a token', async () => {
   const asked: (string | undefined)[] = []
+  const waits: string[] = []
   const answers = [false, false, true]
   await waitForReplication(
     {
@@ -55,8 +56,10 @@ test('all is replicated when Google says so of a token', async () => {
       },
     },
     ADDRESS,
+    (message) => void waits.push(message),
     1,
   )
   const name = 'projects/p/instances/i/tables/t'
   expect(asked).toEqual([name, `${name} token`, `${name} token`, `${name} token`])
+  expect(waits).toEqual([expect.stringMatching(/^bigtable:\/\/p\/i\/t: waits until .* before \d{4}-.*Z is replicated/)])
 })
