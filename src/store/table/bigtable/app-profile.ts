@@ -1,13 +1,13 @@
 import { callOptions, type InstanceAdminClient, openInstanceAdminClient } from './google-package.js'
-import { PERMISSION_DENIED, UNIMPLEMENTED } from './grpc-failures.js'
+import { NOT_FOUND, PERMISSION_DENIED, printFailure, UNIMPLEMENTED } from './grpc-failures.js'
 import { appProfileName, printTableAddress, type TableAddress } from './table-address.js'
 import { causeCode, repeated } from './table-admin.js'
 
 /**
  * The cluster that the app profile of an address routes to.
- * @param onUnknown gets one line when this program may not ask.
+ * @param onUnknown gets one line when this program may not ask, or has no answer: the data may be served even so.
  * @returns undefined when it is unknown; emulators have no app profiles.
- * @throws BigtableSetupError
+ * @throws BigtableSetupError when there is no such app profile.
  */
 export async function clusterOf(
   address: TableAddress,
@@ -33,11 +33,14 @@ export async function clusterIn(
     return profile.singleClusterRouting?.clusterId || undefined
   } catch (error) {
     const code = causeCode(error)
-    if (code !== PERMISSION_DENIED && code !== UNIMPLEMENTED) throw error
-    if (code === PERMISSION_DENIED)
-      onUnknown(
-        `${printTableAddress(address)}: nobody checks that all servers use one cluster, because the permission bigtable.appProfiles.get is missing`,
-      )
+    if (code === NOT_FOUND) throw error
+    if (code !== UNIMPLEMENTED) {
+      const why =
+        code === PERMISSION_DENIED
+          ? 'the permission bigtable.appProfiles.get is missing'
+          : `the app profile cannot be read (${printFailure((error as Error).cause)})`
+      onUnknown(`${printTableAddress(address)}: nobody checks that all servers use one cluster, because ${why}`)
+    }
     return undefined
   }
 }

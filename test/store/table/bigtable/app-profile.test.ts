@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { clusterIn } from '../../../../src/store/table/bigtable/app-profile.js'
 import { waitForReplication } from '../../../../src/store/table/bigtable/replication.js'
 
@@ -38,6 +38,24 @@ test('where it cannot be asked the cluster is unknown, and a missing permission 
   expect(await clusterIn(fakeAdmin(7), ADDRESS, say)).toBeUndefined()
   expect(said).toEqual([expect.stringMatching(MISSING)])
   await expect(clusterIn(fakeAdmin(5), ADDRESS, say)).rejects.toThrow('bigtable://p/i/t: refused')
+})
+
+test('where the admin API is away the cluster is unknown, which is said', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  try {
+    for (const code of [14, 8, 16]) {
+      const said: string[] = []
+      const cluster = clusterIn(fakeAdmin(code), ADDRESS, (message) => void said.push(message))
+      await Promise.all([expect(cluster).resolves.toBeUndefined(), vi.advanceTimersByTimeAsync(60_000)])
+      expect(said).toEqual([
+        expect.stringMatching(
+          /^bigtable:\/\/p\/i\/t: nobody checks .* because the app profile cannot be read \(.*refused\)$/,
+        ),
+      ])
+    }
+  } finally {
+    vi.useRealTimers()
+  }
 })
 
 test('all is replicated when Google says so of a token', async () => {
