@@ -33,10 +33,11 @@ test('servers end in one line when the format is raised, and refuse to start aft
   await raise(table)
   const line = `perkv: ${text}: the table has format 2, written by a newer PerKV (99.0.0 or later); this one reads up to 1\n`
   expect(await running).toMatchObject({ code: 1, stdout: expect.stringContaining('is ready on'), stderr: line })
-  expect((await registryRowsOf(table).list()).size).toBe(0)
+  const left = await registryRowsOf(table).list() // It changes no row any more, so the others forget it after a while.
+  expect(left.size).toBe(1)
   for (const start of [serve(address), run('bigtable', 'init', text), run('bigtable', 'check', text)])
     expect(await start).toEqual({ code: 1, stdout: '', stderr: line })
-  expect((await registryRowsOf(table).list()).size).toBe(0)
+  expect(await registryRowsOf(table).list()).toEqual(left)
   await table.close()
 })
 
