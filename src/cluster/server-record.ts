@@ -1,3 +1,4 @@
+import { jsonFields } from '../bytes/json-fields.js'
 import type { Timestamp } from '../timestamp.js'
 
 /**
@@ -25,7 +26,6 @@ export interface JobRecord {
   readonly beat: number
 }
 
-const ROW_BYTES_MAX = 8192
 const URL_LENGTH_MAX = 2048
 const ID_LENGTH_MAX = 128
 /** Of servers that do not say which they know. */
@@ -38,7 +38,7 @@ export function encodeServer(record: ServerRecord): Uint8Array {
 }
 
 export function decodeServer(bytes: Uint8Array): ServerRecord | undefined {
-  const fields = parsed(bytes)
+  const fields = jsonFields(bytes)
   const { url, oldest, safe_point: safePoint, beat } = fields
   const { unreached_epoch: unreachedEpoch = 0, format = FORMAT_DEFAULT } = fields
   if (typeof url !== 'string' || url.length > URL_LENGTH_MAX || !URL.canParse(url)) return undefined
@@ -53,22 +53,12 @@ export function encodeJob({ id, beat }: JobRecord): Uint8Array {
 }
 
 export function decodeJob(bytes: Uint8Array): JobRecord | undefined {
-  const { id, beat } = parsed(bytes)
+  const { id, beat } = jsonFields(bytes)
   return typeof id === 'string' && id.length <= ID_LENGTH_MAX && isCount(beat) ? { id, beat } : undefined
 }
 
 function encode(fields: object): Uint8Array {
   return new TextEncoder().encode(JSON.stringify(fields))
-}
-
-function parsed(bytes: Uint8Array): Readonly<Record<string, unknown>> {
-  if (bytes.length > ROW_BYTES_MAX) return {}
-  try {
-    const fields: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
-    return typeof fields === 'object' && fields !== null ? (fields as Record<string, unknown>) : {}
-  } catch {
-    return {}
-  }
 }
 
 function isCount(value: unknown): value is number {

@@ -1,3 +1,4 @@
+import { jsonFields } from '../bytes/json-fields.js'
 import type { Timestamp } from '../timestamp.js'
 
 export interface OracleRow {
@@ -33,7 +34,6 @@ export interface OracleRecord {
   readonly beat: number
 }
 
-const ROW_BYTES_MAX = 8192
 const URL_LENGTH_MAX = 2048
 const ID_LENGTH_MAX = 128
 const NAMES = ['epoch', 'url', 'id', 'mark', 'beat']
@@ -43,17 +43,9 @@ export function encodeOracleRecord({ epoch, url, id, mark, beat }: OracleRecord)
 }
 
 export function decodeOracleRecord(bytes: Uint8Array): OracleRecord {
-  const record = bytes.length <= ROW_BYTES_MAX ? parsed(bytes) : undefined
+  const record: unknown = jsonFields(bytes)
   if (!isRecord(record)) throw new Error("the oracle's row is damaged")
   return record
-}
-
-function parsed(bytes: Uint8Array): unknown {
-  try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
-  } catch {
-    return undefined
-  }
 }
 
 function isRecord(value: unknown): value is OracleRecord {

@@ -1,3 +1,4 @@
+import { jsonFields } from '../../../bytes/json-fields.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
@@ -36,7 +37,6 @@ export interface Serving {
 }
 
 export const FORMAT_KEY = rowKeyOfSystem('format')
-const ROW_BYTES_MAX = 8192
 const TRIES_MAX = 10
 
 /** @internal */
@@ -46,20 +46,10 @@ export function encodeFormat({ format, program, cluster, turn }: FormatRecord): 
 
 /** @throws CorruptRecord */
 export function decodeFormat(bytes: Uint8Array): FormatRecord {
-  const { format, program, cluster, turn } = parsed(bytes)
+  const { format, program, cluster, turn } = jsonFields(bytes)
   if (!isCount(format) || !isCount(turn) || !isName(program) || !(cluster === undefined || isName(cluster)))
     throw new CorruptRecord('the record of the format is damaged')
   return { format, program, cluster, turn }
-}
-
-function parsed(bytes: Uint8Array): Readonly<Record<string, unknown>> {
-  if (bytes.length > ROW_BYTES_MAX) return {}
-  try {
-    const fields: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
-    return typeof fields === 'object' && fields !== null ? (fields as Record<string, unknown>) : {}
-  } catch {
-    return {}
-  }
 }
 
 function isCount(value: unknown): value is number {
