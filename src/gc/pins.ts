@@ -33,8 +33,8 @@ const PINS: RecordKind<Pin> = {
   },
 }
 /**
- * Clocks of servers differ. On a shared store, a pin holds the safe point back this much longer, so that a server whose
- * clock is late can still renew it.
+ * On a shared store, a pin holds the safe point back this much longer. A renewal in time may land after its end, and a server
+ * knows the time that all share only by the leader's last answer, so it may renew a pin that is over for another server.
  */
 const SHARED_GRACE_MS = 60_000
 

@@ -69,7 +69,7 @@ type End = 'released' | 'ranOut'
 /**
  * Leases: at most one holder per name, for a term that the holder renews, under a fence. Every change of a lease is one swap of
  * the state that was seen, wherever its term lives (`LeaseTerms`).
- * Why every commit under a fence is below every later fence: see `HeldLeases.lost`, `grant`, and the README of this folder.
+ * Why every commit under a fence is below every later fence: see the README of this folder.
  */
 export class Leases implements LeasesApi {
   readonly #store: Store

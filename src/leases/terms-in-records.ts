@@ -29,7 +29,7 @@ const LEASE_NAMES = /^[A-Za-z0-9._/-]*$/
  * Terms of leases that several servers grant, in records of the shared table. Correctness depends on no clock, no memory of a
  * server, and no messages between servers: terms end by timestamps of the oracle, and every change is one conditional write on
  * the record that was read.
- * Why every commit under a fence is below every later fence: see `HeldLeases.lost`, `grant`, and the README of this folder.
+ * Why every commit under a fence is below every later fence: see the README of this folder.
  */
 export class TermsInRecords implements LeaseTerms {
   readonly #store: Store

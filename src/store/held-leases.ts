@@ -28,10 +28,8 @@ export class HeldLeases {
    * The lease checks that fail for a transaction which commits at `ts`. A store that commits in one phase must fix the commit_ts
    * in the same turn of the event loop.
    *
-   * If other servers grant leases, the records are read after `ts` was handed out, so a commit under a fence is below every later
-   * fence. Suppose the read showed a lease as held, by a record that is replaced after the read. The server that grants the lease
-   * next either reads after the replacement, and asks for its fence later still. Or it replaces the very record that was read
-   * here, with a fence that is not below that record's end.
+   * If other servers grant leases, the records are read after `ts` was handed out. The README of leases/ argues that a commit
+   * under a fence is therefore below every later fence.
    * @param ts commit_ts, from the oracle. Default: now, for a transaction that writes nothing.
    */
   lost(commitEffects: readonly LeaseGuard[], ts?: Timestamp): Awaitable<readonly FailedLeaseCheck[]> {

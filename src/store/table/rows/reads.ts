@@ -103,7 +103,7 @@ export class Reads {
     if (lock !== undefined) throw keyLocked(lock)
     const write = versionAt(cells, ts)
     if (write === undefined) return { found: false }
-    // Clocks of servers differ, so only a timestamp decides whether it has expired, with the same answer for all of them.
+    // Each server knows the shared time a little differently, so a timestamp decides whether it has expired: the same for all.
     if (ts === TIMESTAMP_MAX && write.expireTs !== 0) return this.#get({ key, ts: await this.#source.next() })
     if (!isVisible(write, ts)) return { found: false, deletedTs: expiryTs(write) }
     const { key: _, ...version } = await this.pairOf({ key, write })
