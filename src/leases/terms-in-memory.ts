@@ -43,6 +43,10 @@ class Slot {
  * neither may end a lease. In the order of timestamps a term still ends before the next one begins: a commit_ts that is fixed
  * while a fence is in force is below every later timestamp, and so below the fence of the next grant. The disk does not affect
  * terms: a slow write neither ends nor extends a lease.
+ *
+ * A grant is in force once its record is written. A release takes the fence out of force before it removes the record. After a
+ * failed write nobody knows which record stands: the lease of a failed grant or release counts as over, and the next grant
+ * overwrites it. After a failed write of another TTL the holder keeps the lease, and each renewal writes it again.
  */
 export class TermsInMemory implements LeaseTerms {
   readonly #store: Store

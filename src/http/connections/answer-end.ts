@@ -33,7 +33,8 @@ export function hangUpSignal(answer: ServerResponse): AbortSignal {
 export function abortOnHangUp(abort: AbortController, answer: ServerResponse): void {
   const unfollow = answer.req.letIn?.follow((error) => abort.abort(error))
   let timer: NodeJS.Timeout | undefined
-  // Most clients that have ended their side have gone. The others are answered, but long waits end early.
+  // A client that has gone cannot be told from one that has only ended its side, until a write fails. Most have gone. The others
+  // are answered, but long waits end early.
   const forget = whenInputEnds(answer.req.socket, () => {
     timer = setTimeout(() => abort.abort(clientEnded()), LOCK_WAIT_MS_DEFAULT).unref()
   })

@@ -78,6 +78,15 @@ export interface Take {
 /**
  * Decides which cells of one observer are handed out next, and keeps those that are not ready. It does no IO. The notifications
  * on disk are the truth: the cursor finds what the dispatcher forgets.
+ *
+ * The queue of ready cells is bounded. A mark beyond it is left to the cursor, which goes round over the notifications on disk.
+ * Claims take from both in turn, so no cell waits longer than a round. Memory knows every dirty cell after a complete round,
+ * unless a mark was left to the cursor behind its place: then there is another round. So nothing is forgotten when the queue
+ * overflows, and after a start one round finds what stands.
+ *
+ * Parked cells, and ready ones that have failed before, are remembered while there is room. When some are forgotten, the failures
+ * on disk stay. From then on any unknown cell may have failed: its acknowledgement removes a failure too, and counts of parked
+ * cells may be too high. Parking and back-off stay right, because a failed run reads the failure on disk.
  */
 export class Dispatcher {
   readonly #budget: CellBudget

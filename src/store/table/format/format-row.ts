@@ -16,7 +16,13 @@ export interface TableFormat {
 
 /** Tables from before there was a row have this format. */
 export const FIRST_FORMAT: TableFormat = { format: 1, program: '0.3.0' }
-/** The newest format that this program serves. It serves all older ones too. */
+/**
+ * The newest format that this program serves. It serves all older ones too.
+ *
+ * A program begins to write format N four seconds after it has seen N in the row, when every server has seen it or has to ask. A
+ * change of an older program that was on its way then lands on the row as it was read, in the older layout, or not at all: so N
+ * must read that.
+ */
 export const NEWEST_FORMAT: TableFormat = FIRST_FORMAT
 
 /** The row `00 00 format`. Every later format keeps these fields. A program that adds one raises the format. */

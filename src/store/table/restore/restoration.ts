@@ -41,6 +41,19 @@ type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
  * Fills an empty table with the pairs of a backup. During that, a marker in the row `restore` keeps all servers of the table,
  * this one included, from rows of users.
  *
+ * 1. The table is empty. The marker is put on the condition that there is none, so there is one holder.
+ * 2. Four seconds pass (`RestoreGate.quietMs`): whoever looks at the copy from now on sees the marker, or has to ask.
+ * 3. The table is looked at again. What was committed before, or can still be committed, has records or locks there: then the
+ *    marker goes.
+ * 4. Each pair is put on the condition that its row has no record. A block is followed by the progress, on the condition that the
+ *    marker still names this holder.
+ * 5. All revisions are read: the pairs of the backup are there, and nothing else is. Then the marker makes room for the safe
+ *    point, below which everything is refused, because it began on the empty table.
+ *
+ * So the change of a server that was stopped between its look and its change is refused by a restored row's revision, whatever
+ * the clocks; or it lands elsewhere, or before the pair, and step 4 or 5 fails with the key. Nothing of it was acknowledged,
+ * since that takes another look. Whoever goes on with a restore puts its own name into the marker and waits as in step 2.
+ *
  * The revision of a restored row is the id of the backup and the holder of the marker, and is longer than any other revision.
  * This shows which rows another server has changed and which are restored already, and limits a removal for another restore to
  * rows that restores have written.
