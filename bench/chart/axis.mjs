@@ -1,10 +1,10 @@
 /**
  * An axis over `values`.
- * @param kind `linear` (from 0), `log2` or `log10`.
+ * @param kind `linear` (from 0) or `log10`.
  * @returns `at`: a value's place, 0 to 1; `ticks`: the values to mark.
  */
 export function axis(values, kind = 'linear') {
-  return kind === 'linear' ? linear(Math.max(0, ...values)) : logarithmic(values, kind === 'log2' ? 2 : 10)
+  return kind === 'linear' ? linear(Math.max(0, ...values)) : logarithmic(values)
 }
 
 /** @param headroom up to which value at least; 0 stands for no values at all. */
@@ -19,14 +19,13 @@ export function linear(headroom, ticksMax = 6) {
   }
 }
 
-function logarithmic(values, base) {
-  const log = (value) => Math.log(value) / Math.log(base)
+function logarithmic(values) {
   const positive = values.filter((value) => value > 0)
-  const low = Math.floor(log(Math.min(...positive)) + 1e-9)
-  const high = Math.max(low + 1, Math.ceil(log(Math.max(...positive)) - 1e-9))
+  const low = Math.floor(Math.log10(Math.min(...positive)) + 1e-9)
+  const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...positive)) - 1e-9))
   return {
-    at: (value) => (log(value) - low) / (high - low),
-    ticks: Array.from({ length: high - low + 1 }, (_, i) => base ** (low + i)),
+    at: (value) => (Math.log10(value) - low) / (high - low),
+    ticks: Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i)),
   }
 }
 

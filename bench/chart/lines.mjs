@@ -9,7 +9,7 @@ const DOTS_MAX = 40
 
 /**
  * Lines over one x axis, and one or two y axes.
- * @param chart.x {label, kind: 'linear' | 'log2' | 'log10'}
+ * @param chart.x {label, kind: 'linear' | 'log10'}
  * @param chart.y {label, kind?}
  * @param chart.y2 likewise, to the right.
  * @param chart.series [{name, points: [[x, y]], right?}]; a y that is null leaves a gap.

@@ -3,8 +3,6 @@ export const COLOURS = {
   text: '#1f2328',
   muted: '#59636e',
   grid: '#e4e7eb',
-  green: '#2da44e',
-  amber: '#d4900a',
   grey: '#8c959f',
   series: ['#0969da', '#bc4c00', '#1a7f37', '#8250df'],
 }
@@ -17,10 +15,6 @@ export function text(x, y, words, { anchor = 'start', colour = COLOURS.text, siz
 
 export function line(x1, y1, x2, y2, colour, width = 1) {
   return `<line x1="${round(x1)}" y1="${round(y1)}" x2="${round(x2)}" y2="${round(y2)}" stroke="${colour}" stroke-width="${width}"/>`
-}
-
-export function rect(x, y, width, height, colour, radius = 0) {
-  return `<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" rx="${radius}" fill="${colour}"/>`
 }
 
 /** @param title what the picture says to those who can't see it, too. */

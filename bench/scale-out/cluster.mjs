@@ -1,6 +1,6 @@
 import { Core } from './core.mjs'
 import { Events } from './events.mjs'
-import { askForCrowd, Follower, Leader, Relay } from './oracle.mjs'
+import { askForCrowd, Follower, Leader } from './oracle.mjs'
 import { Random } from './random.mjs'
 import { Table } from './table.mjs'
 import { nodeMsOf, transact } from './transactions.mjs'
@@ -18,14 +18,12 @@ const SLICE_NODES = 10
  * @param plan.kind of the transactions
  * @param plan.load share of what the nodes can do
  * @param plan.isLeaderFree the leader serves no clients
- * @param plan.serversPerRelay undefined: no relays
- * @param plan.proofs batches that the leader may have in flight
  * @param plan.isAscending all rows stand in one tablet
  * @param plan.clients together; undefined: requests come by themselves
  * @param plan.servers besides a leader that serves no clients; undefined: as many as the load needs
  */
 export function cluster(costs, plan) {
-  const { nodes, kind, load = 0.7, isLeaderFree = false, serversPerRelay, proofs } = plan
+  const { nodes, kind, load = 0.7, isLeaderFree = false } = plan
   const { isAscending, clients } = plan
   const { seed = 1, warmUpMs = 5000, ms = 5000 } = plan
   const cpuMs = costs.cpuMs[kind]
@@ -39,12 +37,7 @@ export function cluster(costs, plan) {
   const random = new Random(seed)
   const table = new Table(events, random, costs, { nodes: sliceNodes, isAscending })
   const leaderCore = new Core(events)
-  const leader = new Leader(events, leaderCore, table, costs, proofs)
-  const relays = Array.from(
-    { length: serversPerRelay === undefined ? 0 : Math.ceil(servers / serversPerRelay) },
-    () => new Relay(events, new Core(events), leader, costs),
-  )
-  const above = (i) => (relays.length === 0 ? leader : relays[i % relays.length])
+  const leader = new Leader(events, leaderCore, table, costs)
 
   const inWindow = { latencies: [], waits: [] }
   const isCounted = () => events.now >= warmUpMs
@@ -59,7 +52,7 @@ export function cluster(costs, plan) {
   })
   const slice = Array.from({ length: sliceServers }, (_, i) => {
     const isLeader = i === 0 && !isLeaderFree
-    const oracle = isLeader ? leader : new Follower(above(i))
+    const oracle = isLeader ? leader : new Follower(leader)
     // The leader is one of many servers, and would be one of few in a slice.
     const isTold = !isLeader || sliceServers === servers
     return { core: isLeader ? leaderCore : new Core(events), oracle: isTold ? timed(oracle) : oracle, table, isTold }
@@ -79,17 +72,17 @@ export function cluster(costs, plan) {
   if (clients === undefined) for (const server of slice) events.after(random.until(perMs / servers), () => come(server))
   else for (let i = 0; i < clients; i++) repeat(slice[i % slice.length])
   for (let i = sliceServers; i < servers; i++)
-    askForCrowd(events, random, above(i), timestampsOf(kind) * (perMs / servers))
+    askForCrowd(events, random, leader, timestampsOf(kind) * (perMs / servers))
 
   events.run(warmUpMs)
   const before = {
     asks: leader.asks,
     batches: leader.batches,
     timestamps: leader.timestamps,
-    worked: workedBy(leaderCore, relays, slice, table),
+    worked: workedBy(leaderCore, slice, table),
   }
   events.run(warmUpMs + ms)
-  const worked = workedBy(leaderCore, relays, slice, table)
+  const worked = workedBy(leaderCore, slice, table)
   const busy = Object.fromEntries(
     Object.entries(worked).map(([name, value]) => [name, (value - before.worked[name]) / ms]),
   )
@@ -97,7 +90,6 @@ export function cluster(costs, plan) {
   return {
     nodes,
     servers: servers + (isLeaderFree ? 1 : 0),
-    relays: relays.length,
     offered: perMs * 1000,
     rate: perSecond(inWindow.latencies.length) * (servers / slice.filter(({ isTold }) => isTold).length),
     p50: quantile(inWindow.latencies, 0.5),
@@ -113,12 +105,11 @@ export function cluster(costs, plan) {
 
 const timestampsOf = (kind) => (kind === 'get' ? 0 : 2)
 
-/** By the leader, one relay, one server of the slice, one node, in ms. What has come and is not done yet counts as well. */
-function workedBy(leaderCore, relays, slice, table) {
+/** By the leader, one server of the slice, one node, in ms. What has come and is not done yet counts as well. */
+function workedBy(leaderCore, slice, table) {
   const mean = (cores) => (cores.length === 0 ? 0 : cores.reduce((sum, core) => sum + core.workedMs, 0) / cores.length)
   return {
     leader: leaderCore.workedMs,
-    relay: mean(relays.map(({ core }) => core)),
     server: mean(slice.map(({ core }) => core).filter((core) => core !== leaderCore)),
     node: mean(table.nodes),
   }

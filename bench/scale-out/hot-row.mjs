@@ -35,37 +35,38 @@ export function hotRow(costs, { writers, nodes = 10, seed = 1, ms = 20_000 }) {
     }
     const attempt = () => next(lock)
     const lock = (startTs) =>
-      table.changeRow(
+      table.change(
+        (isLocked) => (isLocked ? next(commit) : look(startTs)),
         () => {
           if (row.revision !== known || row.owner !== undefined || row.commitTs > startTs) return false
           row.owner = name
           known = ++row.revision
           return true
         },
-        (isLocked) => (isLocked ? next(commit) : look(startTs)),
       )
     // The change was refused: the row is not as it was known. It is read, and decided again.
     const look = (startTs) =>
-      table.readRow(
-        () => ({ ...row }),
+      table.read(
+        1,
         (seen) => {
           known = seen.revision
           if (seen.owner === undefined && seen.commitTs < startTs) lock(startTs)
           else if (seen.owner === undefined) fail()
-          else table.readRow(() => {}, fail) // Is its transaction alive?
+          else table.read(1, fail) // Is its transaction alive?
         },
+        () => ({ ...row }),
       )
     const commit = (commitTs) =>
-      table.changeRow(
-        () => {
-          row.owner = undefined
-          row.commitTs = commitTs
-          known = ++row.revision
-        },
+      table.change(
         () => {
           commits++
           pauseMs = FIRST_PAUSE_MS
           attempt()
+        },
+        () => {
+          row.owner = undefined
+          row.commitTs = commitTs
+          known = ++row.revision
         },
       )
     attempt()

@@ -1,4 +1,4 @@
-// Timestamps as src/oracle hands them out, and relays, which PerKV does not have.
+// Timestamps as src/oracle hands them out.
 
 /**
  * The server that leads. It answers what waits in one batch, and each batch only after a read of the oracle's row that began after the
@@ -13,22 +13,19 @@ export class Leader {
   #table
   #costs
   #waiting = []
-  #proofsMax
-  #proofs = 0
+  #isProving = false
 
   /**
    * @param costs `{ hopMs, askMs, batchMs }`: one way between servers; of the leader's core per request of another server, and per batch.
-   * @param proofsMax batches in flight. PerKV has one.
    */
-  constructor(events, core, table, costs, proofsMax = 1) {
-    this.#proofsMax = proofsMax
+  constructor(events, core, table, costs) {
     this.#events = events
     this.#core = core
     this.#table = table
     this.#costs = costs
   }
 
-  /** For another server, or a relay. */
+  /** For another server. */
   answer(count, done) {
     const { hopMs, askMs } = this.#costs
     this.#events.after(hopMs, () => {
@@ -47,14 +44,14 @@ export class Leader {
   }
 
   #handOut() {
-    if (this.#proofs === this.#proofsMax || this.#waiting.length === 0) return
+    if (this.#isProving || this.#waiting.length === 0) return
     const batch = this.#waiting
     this.#waiting = []
-    this.#proofs++
+    this.#isProving = true
     this.batches++
     this.#core.work(this.#costs.batchMs, () =>
       this.#table.read(1, () => {
-        this.#proofs--
+        this.#isProving = false
         for (const done of batch) done()
         this.#handOut()
       }),
@@ -90,32 +87,6 @@ export class Follower {
       for (const done of batch) done()
       this.#ask()
     })
-  }
-}
-
-/** Stands between some followers and the leader, with a core that does nothing else. To ask costs it what an answer does. */
-export class Relay {
-  #events
-  #costs
-  #above
-  core
-
-  constructor(events, core, leader, costs) {
-    this.#events = events
-    this.#costs = costs
-    this.core = core
-    this.#above = new Follower({
-      answer: (count, done) => core.work(costs.askMs, () => leader.answer(count, done)),
-    })
-  }
-
-  answer(count, done) {
-    const { hopMs, askMs } = this.#costs
-    this.#events.after(hopMs, () =>
-      this.core.work(askMs / 2, () =>
-        this.#above.next(count, () => this.core.work(askMs / 2, () => this.#events.after(hopMs, done))),
-      ),
-    )
   }
 }
 

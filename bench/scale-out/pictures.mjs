@@ -1,6 +1,6 @@
 import { lines } from '../chart/lines.mjs'
 
-const SHOWN = ['as today', 'leader without clients', '+ relays and four proofs']
+const SHOWN = ['as today', 'leader without clients']
 const NODES = { label: 'Bigtable nodes', kind: 'log10' }
 
 /** @param levelDb what one server on LevelDB does of them per second. */

@@ -7,11 +7,10 @@ import { demandOf, KINDS, nodeMsOf } from './transactions.mjs'
 const NODES = [1, 3, 10, 30, 100, 300, 1000]
 export const LOAD = 0.7
 
-/** How timestamps are had. The leader has no clients where the load balancer leaves it out; proofs and relays are not built. */
+/** How timestamps are had. The leader has no clients where the load balancer leaves it out. */
 const ORACLES = {
   'as today': {},
   'leader without clients': { isLeaderFree: true },
-  '+ relays and four proofs': { isLeaderFree: true, serversPerRelay: 16, proofs: 4 },
 }
 
 const WRITERS = [1, 4, 16, 64]

@@ -23,50 +23,24 @@ export class Table {
     this.nodes = Array.from({ length: nodes }, () => new Core(events))
   }
 
-  /** One request for that many rows. */
-  read(rows, done) {
-    this.#call(rows, this.#costs.readMs, done)
+  /** One request for that many rows. @param look sees them when a node comes to them; its result comes back. */
+  read(rows, done, look) {
+    this.#call(rows, this.#costs.readMs, done, look)
   }
 
   /** One row, on a condition: it is read, and written. */
-  change(done) {
-    this.#call(1, this.#costs.readMs + this.#costs.writeMs, done)
+  change(done, look) {
+    this.#call(1, this.#costs.readMs + this.#costs.writeMs, done, look)
   }
 
-  /** @param landed called when the nodes have done it, before the way back. */
-  #call(rows, ms, done, landed = () => {}) {
+  #call(rows, ms, done, look) {
     const way = this.#latency() / 2
     this.#events.after(way, () => {
       let end = 0
       for (let i = 0; i < rows; i++) end = Math.max(end, this.#node().workUntil(ms))
-      landed()
-      this.#events.at(end + way, done)
+      const seen = look?.()
+      this.#events.at(end + way, () => done(seen))
     })
-  }
-
-  /** The same, for a row whose state matters: `look` sees it when the node comes to it, and its result comes back. */
-  readRow(look, done) {
-    let seen
-    this.#call(
-      1,
-      this.#costs.readMs,
-      () => done(seen),
-      () => {
-        seen = look()
-      },
-    )
-  }
-
-  changeRow(look, done) {
-    let seen
-    this.#call(
-      1,
-      this.#costs.readMs + this.#costs.writeMs,
-      () => done(seen),
-      () => {
-        seen = look()
-      },
-    )
   }
 
   #node() {

@@ -19,9 +19,7 @@ export function blocksOf({ seed, assumed, measured, results, checks, levelDb }) 
     '### By nodes',
     transfers.filter(({ oracle }) => oracle === 'as today').map((row, i) => nodesRow(row, puts[i])),
     '### The oracle',
-    transfers
-      .filter(({ nodes, oracle }) => SHOWN_NODES.includes(nodes) && SHOWN_ORACLES.includes(oracle))
-      .map(oracleRow),
+    transfers.filter(({ nodes }) => SHOWN_NODES.includes(nodes)).map(oracleRow),
     '### Hot keys',
     [
       ...hotRows.map(({ writers, commits, failures }) =>
@@ -78,9 +76,8 @@ const nodesRow = (transfers, puts) => ({
   "leader's core": percent(transfers.busy.leader),
 })
 
-const SHOWN_NODES = [10, 100, 1000]
 /** All are in the JSON. */
-const SHOWN_ORACLES = ['as today', 'leader without clients']
+const SHOWN_NODES = [10, 100, 1000]
 
 const oracleRow = ({ oracle, nodes, asks, busy, timestampP50, timestampP99, p50, p99 }) => ({
   oracle,

@@ -1,4 +1,4 @@
-// What each kind of transaction asks of Bigtable, in which order: measured by `npm run bench:bigtable -- --only calls`.
+// What each kind of transaction asks of Bigtable, in which order: measured by `npm run bench:bigtable -- bigtable/calls`.
 
 const timestamp = { timestamps: 1 }
 const read = (rows) => ({ read: rows })
