@@ -34,7 +34,7 @@ test('a table that is written is sound; what is damaged is said, and changes not
   expect(await runCli(['bigtable', 'init', text], env())).toMatchObject({ code: 0 })
   expect(await check(text)).toMatchObject({
     code: 0,
-    stdout: expect.stringContaining('format    1\nrows      0, and 1 of the server'),
+    stdout: expect.stringContaining('format    2\nrows      0, and 1 of the server'),
   })
   const server = await startProcess('-', ['--store', text, '--log-level', 'error'], undefined, env())
   await fill(server)
@@ -53,7 +53,7 @@ test('a table that is written is sound; what is damaged is said, and changes not
   const sound = JSON.parse(stdout) as { table: { rows: number; versions: number; bytes: number } }
   expect(sound).toMatchObject({
     ...{ sound: true, problems: 0, warnings: 0, findings: [] },
-    table: { format: 1, rows: 608, locks: 0 },
+    table: { format: 2, rows: 608, locks: 0 },
   })
   expect(sound.table.versions).toBeGreaterThan(1200)
   expect(sound.table.bytes).toBeGreaterThan(60 * 10_000)

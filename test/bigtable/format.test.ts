@@ -31,7 +31,7 @@ test('servers end in one line when the format is raised, and refuse to start aft
   await expect.poll(async () => (await registryRowsOf(table).list()).size).toBe(1)
   expect(await readFormat(table)).toMatchObject(FIRST_FORMAT)
   await raise(table)
-  const line = `perkv: ${text}: the table has format 2, written by a newer PerKV (99.0.0 or later); this one reads up to 1\n`
+  const line = `perkv: ${text}: the table has format 3, written by a newer PerKV (99.0.0 or later); this one reads up to 2\n`
   expect(await running).toMatchObject({ code: 1, stdout: expect.stringContaining('is ready on'), stderr: line })
   const left = await registryRowsOf(table).list() // It changes no row any more, so the others forget it after a while.
   expect(left.size).toBe(1)
@@ -47,7 +47,7 @@ test('the newest format is not raised, and a table without clusters is not moved
   expect(await run('bigtable', 'init', text)).toMatchObject({ code: 0, stderr: '' })
   expect(await run('bigtable', 'upgrade', text)).toMatchObject({
     code: 0,
-    stdout: `${text} has format 1 already, the newest of this PerKV\n`,
+    stdout: `${text} has format 2 already, the newest of this PerKV\n`,
   })
   expect(await run('bigtable', 'move', text)).toEqual({
     ...{ code: 1, stdout: '' },

@@ -283,13 +283,14 @@ test('rows in which a collection finds something come back, and no others', asyn
     locked: [revision, { family: 'l' as const, qualifier: Buffer.from('l'), value: Buffer.of(1) }],
     newer: [revision, record(30, 'put'), record(25, 'put')],
     overwritten: [revision, record(30, 'put'), record(10, 'put'), record(5, 'put')],
+    removed: [revision, { family: 'o' as const, qualifier: Buffer.from('o'), value: Buffer.of(0xc1) }],
     single: [revision, record(30, 'put'), record(10, 'put')],
   }
   for (const [name, writes] of Object.entries(rows)) await plant(table, Buffer.from(name), writes)
   const range = { start: Buffer.from('a'), end: undefined }
   const found = await table.walk({ range, columns: candidateColumns(20), orBare: true, limit: 100 })
   const shown = found.rows.map(({ key, cells }) => `${key} ${cells.map(({ family }) => family)}`)
-  expect(shown).toEqual(['bare v', 'deleted w', 'expiring w', 'overwritten w'])
+  expect(shown).toEqual(['bare v', 'deleted w', 'expiring w', 'overwritten w', 'removed v'])
   expect(await table.change(Buffer.from('bare'), { ...revision, value: Buffer.of(1) }, 'remove')).toBe('refused')
   expect(await table.change(Buffer.from('bare'), revision, 'remove')).toBe('done')
   expect(await table.rows({ ranges: [range], columns: [{ family: 'v' }], limit: 1 })).toMatchObject([

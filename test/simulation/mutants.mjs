@@ -809,8 +809,26 @@ const SHARED = [
   [
     'a record is removed without a condition',
     'store/table/layout/server-record',
-    'if (await replaceRecord(table, row, present, undefined))',
+    'if (await replaceRecord(table, row, present, tombstone))',
     "if (await certainChange(table, row, { ...COLUMN, qualifier: Buffer.from('absent'), value: undefined }, [{ ...COLUMN, value: undefined }], { isDone: async () => true }))",
+  ],
+  [
+    'a removed pin leaves nothing',
+    'store/table/records/system-rows',
+    'return tombstoneOf(this.#revisions.next())',
+    'return undefined',
+  ],
+  [
+    'a row takes Puts whatever its size',
+    'store/table/rows/row-table',
+    'return bytesOf(sizeOf(revision)) >= this.#rowBytesMax',
+    'return false',
+  ],
+  [
+    'a collection does not count',
+    'store/table/rows/row-table',
+    'return withSize(next, collectedTo(size, upTo, newest))',
+    'return withSize(next, size)',
   ],
   ['a record may have any length', 'store/table/layout/certain-change', 'requireChangeable(writes);', ''],
   ['another server holds no snapshot', 'gc/gc-worker', "{ by: 'transaction', ts: elsewhere },", ''],
@@ -941,6 +959,10 @@ const FOUND_ELSEWHERE = new Map([
   // Two: a prewrite, and the removal of a record, that are late by a whole delete_range, and by another record.
   ['a delete_range leaves no revision', 'test/store/table/late-changes.test.ts'],
   ['a record is removed without a condition', 'test/store/table/late-changes.test.ts'],
+  ['a removed pin leaves nothing', 'test/store/table/late-changes.test.ts'],
+  // No row of a world is that large.
+  ['a row takes Puts whatever its size', 'test/store/table/row-size.test.ts'],
+  ['a collection does not count', 'test/store/table/row-size.test.ts'],
   // No client can make such a record.
   ['a record may have any length', 'test/store/table/long-records.test.ts'],
   // Two: interactive transactions; a pin of another server, a moment old.

@@ -1,5 +1,6 @@
 import { KvError } from '../../src/errors/kv-error.js'
 import { BIGTABLE } from '../../src/store/table/bigtable/bigtable.js'
+import { encodeFormat, FORMAT_KEY, NEWEST_FORMAT } from '../../src/store/table/format/format-row.js'
 import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type {
@@ -38,6 +39,8 @@ export class SharedTable {
     })
     const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs: faults.profile.safePointSecondMs })
     this.rows.write(rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+    const format = encodeFormat({ ...NEWEST_FORMAT, turn: 1 })
+    this.rows.write(FORMAT_KEY, [{ family: 'o', qualifier: RECORD, value: format }])
   }
 }
 

@@ -78,6 +78,10 @@ export interface TableStoreOptions {
   readonly restoreGate?: RestoreGate | undefined
   /** Equal in all processes on the table. Default 4000: see `HintedCells.registeringMs`. */
   readonly registeringMs?: number | undefined
+  /** Default: as the gate has seen it. */
+  readonly format?: (() => number) | undefined
+  /** For tests: see `RowTableOptions`. */
+  readonly rowBytesMax?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -143,14 +147,17 @@ export class TableStore implements Store {
       ...{ table, clock, source: oracle, knownToAllMs: options.knownToAllMs },
       restored: () => restoreGate.safePoint,
     })
-    const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint)
-    const system = new SystemRows(table, this.#scan, this.#latches)
+    const format = options.format ?? (() => restoreGate.format)
+    const rowTable = new RowTable(table, new RowCache(cacheBytesMax), this.#safePoint, {
+      format,
+      rowBytesMax: options.rowBytesMax,
+    })
+    const system = new SystemRows(table, this.#scan, this.#latches, format)
     this.system = system
     const { observed } = this
     const registrations = new Registrations(observed, registeringMs)
     const hints = new Hints(table, observed, registrations)
     const cellSources = { observed, registrations, hints }
-    this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, hints)
     const cells = new CellRows(table, oracle, cellSources)
     this.cells = cells
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
@@ -158,6 +165,7 @@ export class TableStore implements Store {
       refresh: () => cells.refresh(),
       at: (key) => observed.at(key),
     })
+    this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, hints, this.#collection)
     this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads })
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)

@@ -87,6 +87,7 @@ describe('a sound table', () => {
     ])
     const lease = { fence: 52, ttlMs: 1000, holder: 'h', state: 'held', endsTs: 99, hasKeys: true } as const
     await system.write([{ name: 'lease/a', value: encodeLease(lease, Buffer.alloc(8)) }])
+    await system.write([{ name: 'pin/x', value: undefined }]) // Leaves something.
     const { findings, table: counted } = await checked(rows, { now })
     expect(findings).toEqual([])
     expect(counted).toMatchObject({ rows: 6, serverRows: 7 })
@@ -360,6 +361,12 @@ const CASES: readonly Case[] = [
     plant: () => rows.plant(ORACLE_ROW, { family: 'w', qualifier: 'x', value: NOTHING }),
     finds: ['unknown_column'],
     message: /the server's row "oracle" has a cell w:x/,
+  },
+  {
+    what: "a revision on a row of the server's that has a record",
+    plant: () => rows.plant(ORACLE_ROW, { family: 'v', qualifier: REVISION, value: Buffer.alloc(16) }),
+    finds: ['unknown_column'],
+    message: /the server's row "oracle" has a cell v:r/,
   },
   {
     what: "a cell of a row of the server's that does not stand at timestamp 0",

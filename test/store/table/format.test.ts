@@ -15,6 +15,8 @@ import {
 } from '../../../src/store/table/format/format-row.js'
 import { moveTable } from '../../../src/store/table/format/move-table.js'
 import { upgradeTable } from '../../../src/store/table/format/upgrade-table.js'
+import { rowKeyOfSystem } from '../../../src/store/table/layout/row-keys.js'
+import { hasSize } from '../../../src/store/table/layout/row-size.js'
 import { UnusableTable } from '../../../src/store/table/layout/unusable-table.js'
 import { registryRowsOf } from '../../../src/store/table/records/registry-table.js'
 import { utf8 } from '../support.js'
@@ -129,6 +131,18 @@ test('a rolling upgrade: new servers serve the old format until no old one is le
   await inLeaps(table, async () => {
     const servers = new JoinedServers(table)
     const rows = registryRowsOf(table)
+    /** Whether the revision of `k` has a size, and the families of a pin that was removed. */
+    const revisionAndPinOf = async ({ database }: JoinedServer) => {
+      const { pin } = await database.createPin({ ttlMs: 60_000 })
+      await database.removePin(pin)
+      const [row] = await table.rows({ keys: [utf8('k')], columns: [{ family: 'v' }] })
+      const [left] = await table.rows({
+        keys: [rowKeyOfSystem(`pin/${pin}`)],
+        columns: [{ family: 'o' }, { family: 'v' }],
+      })
+      const families = left?.cells.map(({ family }) => family) ?? []
+      return { hasSize: hasSize(row?.cells[0]?.value), pin: families.join('') }
+    }
     const upgrade = (): Promise<number> => upgradeTable(table, rows, NEW, pause)
     const older = await servers.start('old', OLD)
     const newer = await servers.start('new', NEW)
@@ -137,14 +151,21 @@ test('a rolling upgrade: new servers serve the old format until no old one is le
       't: the table has servers that do not know format 2, and it would end them: first start 0.9.0 or later in place of http://old',
     )
     await older.close()
+    await sleep(5000)
+    await put(newer, 'k')
+    expect(await revisionAndPinOf(newer)).toEqual({ hasSize: false, pin: '' }) // As older programs write.
     // A row that a killed server has left, of a program that does not say which formats it knows.
     await rows.swap('server/killed', undefined, utf8('{"url":"http://killed","oldest":1,"safe_point":0,"beat":1}'))
     expect(await upgrade()).toBe(1)
     expect(await readFormat(table)).toMatchObject(SECOND_FORMAT)
     expect(await upgrade()).toBe(2)
     await sleep(3000)
+    await put(newer, 'k')
+    expect(await revisionAndPinOf(newer)).toEqual({ hasSize: false, pin: '' }) // An older program may still be about to end.
+    await sleep(3000)
     expect(newer.ends).toEqual([])
     await put(newer, 'k')
+    expect(await revisionAndPinOf(newer)).toEqual({ hasSize: true, pin: 'ov' })
     await expect(servers.start('old', OLD)).rejects.toThrow(TOO_NEW)
     await expect(upgradeTable(table, rows, OLD, pause)).rejects.toThrow(TOO_NEW)
     await newer.close()

@@ -68,3 +68,57 @@ test('a late copy of a record does not replace a later record', async () => {
   table.catchUp()
   expect(await store.system.get(NAME)).toEqual(utf8('second'))
 })
+
+test('a late copy of the first write of a pin or an observer does not bring back one that was removed', async () => {
+  const { table, store, late } = await opened()
+  const { system } = store
+  for (const name of ['pin/p', 'observer/o', 'observer/o/backfill'] as const) {
+    late.key = rowKeyOfSystem(name)
+    expect(await system.replace(name, undefined, utf8('first'))).toBe(true)
+    expect(await system.replace(name, undefined, utf8('second'))).toBe(false)
+    expect(await system.replace(name, utf8('first'), undefined)).toBe(true)
+    table.catchUp()
+    expect(await system.get(name)).toBeUndefined()
+    expect(await system.list(name)).toEqual(new Map())
+    expect(await system.many([name])).toEqual([undefined])
+    // Made anew, and removed once more, while a copy of either write is on its way.
+    late.key = rowKeyOfSystem(name)
+    expect(await system.replace(name, undefined, utf8('third'))).toBe(true)
+    expect(await system.get(name)).toEqual(utf8('third'))
+    await system.write([{ name, value: undefined }])
+    late.key = rowKeyOfSystem(name)
+    await system.write([{ name, value: utf8('fourth') }])
+    await system.write([{ name, value: undefined }])
+    await system.write([{ name, value: undefined }])
+    expect(table.late).toHaveLength(2)
+    table.catchUp()
+    expect(await system.get(name)).toBeUndefined()
+  }
+})
+
+test('a collection removes what a removed record has left after an hour, and no record', async () => {
+  const { table, store } = await opened()
+  const [gone, young, back] = ['pin/gone', 'pin/young', 'pin/back'] as const
+  const anHourAgo = Date.now() - 3_601_000
+  const now = Date.now.bind(Date)
+  Date.now = () => anHourAgo
+  try {
+    for (const name of [gone, back]) await store.system.write([{ name, value: utf8('first') }])
+    for (const name of [gone, back]) await store.system.write([{ name, value: undefined }])
+  } finally {
+    Date.now = now
+  }
+  await store.system.write([{ name: young, value: utf8('first') }])
+  await store.system.write([{ name: young, value: undefined }])
+  await store.system.write([{ name: back, value: utf8('second') }])
+  await store.upkeep.collect(await store.tso(1))
+  const keys = [gone, young, back].map((name) => rowKeyOfSystem(name))
+  const rows = await table.rows({ keys, columns: [{ family: 'o' }, { family: 'v' }] })
+  expect(rows.map(({ key, cells }) => [key.toString('latin1', 2), cells.map(({ family }) => family).join('')])).toEqual(
+    [
+      [back, 'o'],
+      [young, 'ov'],
+    ],
+  )
+  expect(await store.system.list('pin/')).toEqual(new Map([[back, utf8('second')]]))
+})

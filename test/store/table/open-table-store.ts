@@ -3,6 +3,7 @@ import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
+import { NEWEST_FORMAT } from '../../../src/store/table/format/format-row.js'
 import type { Table } from '../../../src/store/table/layout/table.js'
 import { RestoreGate } from '../../../src/store/table/restore/restore-gate.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
@@ -17,6 +18,7 @@ export async function openTableStore(
   table: Table,
   options: StoreOptions = {},
   waits?: WaitReports,
+  rowBytesMax?: number,
 ): Promise<TableStore> {
   const { now, monotonicNow, answers = new AnswerBudget(DEFAULT_LIMITS) } = options
   const clock = new Clock({ now, monotonicNow })
@@ -29,6 +31,8 @@ export async function openTableStore(
     cursorSecret: randomBytes(32),
     cacheBytesMax: 2 ** 22,
     registeringMs: 20,
+    format: () => NEWEST_FORMAT.format,
+    rowBytesMax,
     knownToAllMs: 0, // Nobody else has to know of a safe point.
   })
 }

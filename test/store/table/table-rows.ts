@@ -95,7 +95,8 @@ export class TableRows {
     if (row === undefined) return undefined
     const all = [...row.values()].sort(inOrder)
     const wanted = new Set<Cell>()
-    if (orBare && all.every(({ family }) => family === 'v')) for (const cell of all) wanted.add(cell)
+    if (orBare && all.every(({ family }) => family === 'v' || family === 'o'))
+      for (const cell of all) if (cell.family === 'v') wanted.add(cell)
     for (const { family, from, to, offset = 0, limit = Number.POSITIVE_INFINITY, valuesFrom } of columns) {
       const isWithin = ({ family: own, qualifier }: Cell): boolean =>
         own === family &&

@@ -7,7 +7,9 @@ import type { Lock } from '../../../percolator/lock.js'
 import { isData, type WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { LOCK, REVISION, timestampOf } from '../layout/layout.js'
+import { REVISION_BYTES } from '../layout/revisions.js'
 import { keyOfRow } from '../layout/row-keys.js'
+import { hasSize } from '../layout/row-size.js'
 import { type RawCell, type RawRow, rawRowBytes } from './raw-rows.js'
 
 export type ProblemKind =
@@ -46,8 +48,8 @@ export interface CheckedRow {
 
 /** Bigtable refuses a row of 256 MiB. */
 const LARGE_ROW_BYTES = 100 << 20
-/** Revisions that a restore writes are longer. */
-const REVISION_BYTES = [16, 32]
+/** Without a size. Revisions that a restore writes are longer. */
+const REVISION_LENGTHS = [REVISION_BYTES, 32]
 
 /** Finds contradictions in one row of a user. Rows change as a whole, so nothing found in one row was in flight. */
 export function checkRow(row: RawRow): CheckedRow {
@@ -92,7 +94,7 @@ export function checkRow(row: RawRow): CheckedRow {
   const isDamaged = findings.some(({ kind }) => kind === 'damaged_record')
   const writes = found.sort((a, b) => b.commitTs - a.commitTs)
   if (revision === undefined) problem('missing_revision', `${name} has no revision, so changes of it are not guarded`)
-  else if (!REVISION_BYTES.includes(revision.length))
+  else if (!REVISION_LENGTHS.includes(revision.length) && !hasSize(revision))
     problem('missing_revision', `the revision of ${name} has ${revision.length} bytes`)
 
   const outcomes = new Map<Timestamp, WriteRecord>()

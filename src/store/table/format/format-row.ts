@@ -23,7 +23,9 @@ export const FIRST_FORMAT: TableFormat = { format: 1, program: '0.3.0' }
  * change of an older program that was on its way then lands on the row as it was read, in the older layout, or not at all: so N
  * must read that.
  */
-export const NEWEST_FORMAT: TableFormat = FIRST_FORMAT
+export const NEWEST_FORMAT: TableFormat = { format: 2, program: '0.3.0' }
+/** From this format on revisions say how much a row holds, and removed pins and observers leave something. */
+export const SIZES_FORMAT = 2
 
 /** The row `00 00 format`. Every later format keeps these fields. A program that adds one raises the format. */
 export interface FormatRecord extends TableFormat {

@@ -119,7 +119,8 @@ function familyOf(write: WriteRecord): 'w' | 'r' {
   return isData(write) ? 'w' : 'r'
 }
 
-export function writesOf(mutations: readonly Mutation[], revision: Buffer): readonly ColumnWrite[] {
+/** Without the revision. */
+export function writesOf(mutations: readonly Mutation[]): readonly ColumnWrite[] {
   const writes: ColumnWrite[] = []
   for (const mutation of mutations)
     switch (mutation.type) {
@@ -148,7 +149,6 @@ export function writesOf(mutations: readonly Mutation[], revision: Buffer): read
         writes.push({ family: 'd', qualifier: descending(mutation.startTs), value: undefined })
         break
     }
-  writes.push(revisionWrite(revision))
   return writes
 }
 
@@ -166,7 +166,7 @@ export function clearingWrites(revision: Buffer): readonly RowWrite[] {
   return [...families.map((family) => ({ family })), revisionWrite(revision)]
 }
 
-function revisionWrite(value: Buffer): ColumnWrite {
+export function revisionWrite(value: Buffer): ColumnWrite {
   return { family: 'v', qualifier: REVISION, value }
 }
 

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 const PROCESS_BYTES = 6
 const SECONDS_BYTES = 4
 const COUNT_BYTES = 6
+export const REVISION_BYTES = PROCESS_BYTES + SECONDS_BYTES + COUNT_BYTES
 
 /** When the revision was made, in seconds by the clock of its process. */
 export function secondOf(revision: Buffer): number {
@@ -18,7 +19,7 @@ export class Revisions {
   #count = 0
 
   next(): Buffer {
-    const out = Buffer.allocUnsafe(PROCESS_BYTES + SECONDS_BYTES + COUNT_BYTES)
+    const out = Buffer.allocUnsafe(REVISION_BYTES)
     this.#process.copy(out)
     out.writeUInt32BE(Math.floor(Date.now() / 1000) >>> 0, PROCESS_BYTES)
     out.writeUIntBE(++this.#count, PROCESS_BYTES + SECONDS_BYTES, COUNT_BYTES)

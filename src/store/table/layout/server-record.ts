@@ -1,8 +1,23 @@
 import { certainChange } from './certain-change.js'
-import { RECORD } from './layout.js'
-import type { Table } from './table.js'
+import { RECORD, REVISION, revisionWrite } from './layout.js'
+import type { RowWrite, Table } from './table.js'
 
 const COLUMN = { family: 'o', qualifier: RECORD } as const
+/** No record begins with it: it is neither MessagePack nor text. */
+const TOMBSTONE = 0xc1
+
+/**
+ * Stands where a record was removed, so that a late copy of its first write does not find an empty row. A collection removes the
+ * row, as any with nothing but a revision.
+ * @param revision a new one.
+ */
+export function tombstoneOf(revision: Buffer): Buffer {
+  return Buffer.concat([Buffer.of(TOMBSTONE), revision])
+}
+
+export function isTombstone(value: Uint8Array | undefined): boolean {
+  return value?.[0] === TOMBSTONE
+}
 
 /**
  * Writes the record of a row of the server, whatever it is at the moment. Still on a condition, because a late copy must not
@@ -16,13 +31,16 @@ export async function writeRecord(table: Table, row: Buffer, next: () => Buffer)
     if (await replaceRecord(table, row, present, next())) return
 }
 
-/** As `writeRecord`: a late removal must not meet a later record. */
-export async function removeRecord(table: Table, row: Buffer): Promise<void> {
-  for (let present = await readRecord(table, row); present !== undefined; present = await readRecord(table, row))
-    if (await replaceRecord(table, row, present, undefined)) return
+/** As `writeRecord`: a late removal must not meet a later record. @param tombstone left in its place; undefined: nothing is. */
+export async function removeRecord(table: Table, row: Buffer, tombstone?: Buffer): Promise<void> {
+  for (;;) {
+    const present = await readRecord(table, row)
+    if (present === undefined || isTombstone(present)) return
+    if (await replaceRecord(table, row, present, tombstone)) return
+  }
 }
 
-/** @returns whether the record is `value` now. */
+/** @param expected a tombstone, where there is one. @param value may be one. @returns whether the record is `value` now. */
 export function replaceRecord(
   table: Table,
   row: Buffer,
@@ -31,12 +49,16 @@ export function replaceRecord(
 ): Promise<boolean> {
   const isDone = async (): Promise<boolean> => {
     const found = await readRecord(table, row)
-    return value === undefined ? found === undefined : found?.equals(value) === true
+    const isGone = found === undefined || isTombstone(found)
+    return value === undefined || isTombstone(value) ? isGone : found?.equals(value) === true
   }
-  return certainChange(table, row, { ...COLUMN, value: expected }, [{ ...COLUMN, value }], { isDone })
+  const writes: RowWrite[] = [{ ...COLUMN, value }]
+  if (value !== undefined && isTombstone(value)) writes.push(revisionWrite(value.subarray(1)))
+  else if (isTombstone(expected)) writes.push({ family: 'v', qualifier: REVISION, value: undefined })
+  return certainChange(table, row, { ...COLUMN, value: expected }, writes, { isDone })
 }
 
-async function readRecord(table: Table, row: Buffer): Promise<Buffer | undefined> {
+export async function readRecord(table: Table, row: Buffer): Promise<Buffer | undefined> {
   const [read] = await table.rows({ keys: [row], columns: [{ family: 'o', from: RECORD, to: RECORD }] })
   return read?.cells[0]?.value
 }

@@ -44,7 +44,7 @@ export interface WalkRequest {
   readonly range: RowRange
   /** Rows without a cell in any of them are left out. */
   readonly columns: readonly ColumnRange[]
-  /** Also rows of which only the revision is left. */
+  /** Also rows of which only the revision is left, with or without the tombstone of a record. */
   readonly orBare?: boolean | undefined
   readonly limit: number
   readonly reverse?: boolean | undefined

@@ -2,13 +2,24 @@ import { afterPrefix } from '../../../bytes/key-range.js'
 import { lowestAfter } from '../../../bytes/sorted-map.js'
 import type { Latches } from '../../latches.js'
 import { latchOf, type SystemName, type SystemRecords, type SystemWrite } from '../../system-records.js'
+import { SIZES_FORMAT } from '../format/format-row.js'
 import { RECORD } from '../layout/layout.js'
+import { Revisions } from '../layout/revisions.js'
 import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
-import { removeRecord, replaceRecord, writeRecord } from '../layout/server-record.js'
+import {
+  isTombstone,
+  readRecord,
+  removeRecord,
+  replaceRecord,
+  tombstoneOf,
+  writeRecord,
+} from '../layout/server-record.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
+/** Records that a late first write must not bring back. */
+const LEAVES_TOMBSTONE = /^(?:pin|observer)\//
 
 /**
  * Records of the server itself, one row each. Several records are not written atomically, so their writer must cope with a part
@@ -18,9 +29,15 @@ export class SystemRows implements SystemRecords {
   readonly #table: Table
   readonly #scan: TableScan
   readonly #latches: Latches
+  readonly #format: () => number
+  readonly #revisions = new Revisions()
 
-  /** @param latches of this process alone, shared with transactions that claim keys and names at once. */
-  constructor(table: Table, scan: TableScan, latches: Latches) {
+  /**
+   * @param latches of this process alone, shared with transactions that claim keys and names at once.
+   * @param format in which rows are written at the moment.
+   */
+  constructor(table: Table, scan: TableScan, latches: Latches, format: () => number) {
+    this.#format = format
     this.#latches = latches
     this.#table = table
     this.#scan = scan
@@ -66,7 +83,8 @@ export class SystemRows implements SystemRecords {
     const table = this.#table
     const all = writes.map(({ name, value }) => {
       const row = rowKeyOfSystem(name)
-      return value === undefined ? removeRecord(table, row) : writeRecord(table, row, () => Buffer.from(value))
+      if (value === undefined) return removeRecord(table, row, this.#tombstoneOf(name))
+      return writeRecord(table, row, () => Buffer.from(value))
     })
     await Promise.all(all)
   }
@@ -78,11 +96,22 @@ export class SystemRows implements SystemRecords {
     extraRecords: readonly SystemWrite[] = [],
   ): Promise<boolean> {
     await this.write(extraRecords)
-    const [before, after] = [expected && Buffer.from(expected), value && Buffer.from(value)]
-    return replaceRecord(this.#table, rowKeyOfSystem(name), before, after)
+    const row = rowKeyOfSystem(name)
+    let before: Buffer | undefined = expected && Buffer.from(expected)
+    if (before === undefined && LEAVES_TOMBSTONE.test(name)) {
+      const present = await readRecord(this.#table, row)
+      if (isTombstone(present)) before = present
+    }
+    return replaceRecord(this.#table, row, before, value === undefined ? this.#tombstoneOf(name) : Buffer.from(value))
+  }
+
+  #tombstoneOf(name: SystemName): Buffer | undefined {
+    if (this.#format() < SIZES_FORMAT || !LEAVES_TOMBSTONE.test(name)) return undefined
+    return tombstoneOf(this.#revisions.next())
   }
 }
 
 function recordOf({ cells }: TableRow): Buffer | undefined {
-  return cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
+  const value = cells.find(({ qualifier }) => qualifier.equals(RECORD))?.value
+  return isTombstone(value) ? undefined : value
 }

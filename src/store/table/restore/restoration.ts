@@ -11,7 +11,7 @@ import { physicalMs, type Timestamp } from '../../../timestamp.js'
 import { leftOfAnother, notRestorable, type RestoreSteps, restoredMutations } from '../../restoration.js'
 import type { RestoreProgress, RestoreSource } from '../../store.js'
 import { type Certainty, certainChange } from '../layout/certain-change.js'
-import { decodeCells, REVISION, REVISION_COLUMN, writesOf } from '../layout/layout.js'
+import { decodeCells, REVISION, REVISION_COLUMN, revisionWrite, writesOf } from '../layout/layout.js'
 import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { ColumnRange, ColumnWrite, Table, TableRow } from '../layout/table.js'
 import { TableScan } from '../layout/table-scan.js'
@@ -54,7 +54,7 @@ type HeldRecord = RestoreRecord & { readonly run: RestoreRun }
  * the clocks; or it lands elsewhere, or before the pair, and step 4 or 5 fails with the key. Nothing of it was acknowledged,
  * since that takes another look. Whoever goes on with a restore puts its own name into the marker and waits as in step 2.
  *
- * The revision of a restored row is the id of the backup and the holder of the marker, and is longer than any other revision.
+ * The revision of a restored row is the id of the backup and the holder of the marker, and has a length that no other one has.
  * This shows which rows another server has changed and which are restored already, and limits a removal for another restore to
  * rows that restores have written.
  */
@@ -138,7 +138,8 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
   async #putPair(pair: ValuedPair, { id, holder }: RestoreRun): Promise<void> {
     const revision = Buffer.from(id + holder, 'hex')
     const rowKey = rowKeyOf(pair.key)
-    const writes = writesOf(restoredMutations(pair, this.#shortValueBytesMax), revision)
+    const mutations = restoredMutations(pair, this.#shortValueBytesMax)
+    const writes = [...writesOf(mutations), revisionWrite(revision)]
     let found: Buffer | undefined
     for (let tries = 1; tries <= TRIES_MAX; tries++) {
       const expected = { family: 'v', qualifier: REVISION, value: found } as const
@@ -198,10 +199,7 @@ export class TableRestoring implements RestoreSteps<HeldRecord> {
     const mutations: Mutation[] = []
     for (const { commitTs, startTs } of decodeCells(cells).writes)
       mutations.push({ type: 'delete-write', key, commitTs }, { type: 'delete-value', key, startTs })
-    const writes: ColumnWrite[] = [
-      ...writesOf(mutations, NOTHING).filter(({ family }) => family !== 'v'),
-      { ...revision, value: undefined },
-    ]
+    const writes: ColumnWrite[] = [...writesOf(mutations), { ...revision, value: undefined }]
     // A refusal means that an earlier try landed, or that another server has changed the row.
     await certainChange(this.#table, key, { ...revision, value }, writes, LOOKED_AT)
   }

@@ -1,7 +1,7 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { backgroundTimer } from '../../../event-loop/background-timer.js'
 import type { Timestamp } from '../../../timestamp.js'
-import { FORMAT_KEY } from '../format/format-row.js'
+import { decodeFormat, FIRST_FORMAT, FORMAT_KEY } from '../format/format-row.js'
 import { recordsAt } from '../layout/record-at.js'
 import type { Table } from '../layout/table.js'
 import {
@@ -42,6 +42,9 @@ export class RestoreGate {
   readonly #misfitOf: (format: Buffer | undefined) => string | undefined
   readonly #onEnd: (message: string) => void
   #fault: string | undefined
+  /** Of the newest read, and when the first one that showed it was answered. */
+  #seen = { format: FIRST_FORMAT.format, atMs: Number.NEGATIVE_INFINITY }
+  #formatBefore = FIRST_FORMAT.format
   #record: RestoreRecord = NO_RESTORE
   /** Start of the newest read that showed this record. */
   #asOfMs = Number.NEGATIVE_INFINITY
@@ -69,6 +72,10 @@ export class RestoreGate {
   /** Why this server must not serve the table any more. Once set, it stays. */
   get fault(): string | undefined {
     return this.#fault
+  }
+  /** In which this server may write: `quietMs` after it has seen a format, nobody acts any more who does not know it. */
+  get format(): number {
+    return this.#nowMs() - this.#seen.atMs >= this.quietMs ? this.#seen.format : this.#formatBefore
   }
   get safePoint(): Timestamp {
     return this.#record.safePoint
@@ -103,6 +110,7 @@ export class RestoreGate {
     const [restore, format] = await recordsAt(this.#table, [RESTORE_KEY, FORMAT_KEY])
     const misfit = this.#misfitOf(format)
     if (misfit !== undefined) this.end(misfit)
+    else this.#noteFormat(format === undefined ? FIRST_FORMAT.format : decodeFormat(format).format)
     const record = restoreRecordOf(restore)
     this.#note(record, beganMs)
     return record
@@ -121,6 +129,12 @@ export class RestoreGate {
     if (after === undefined) throw takenOver()
     this.#note(after, beganMs)
     return after
+  }
+
+  #noteFormat(format: number): void {
+    if (format <= this.#seen.format) return // Formats only rise.
+    this.#formatBefore = this.format
+    this.#seen = { format, atMs: this.#nowMs() }
   }
 
   /** @param asOfMs not after the row had this record. */

@@ -17,7 +17,7 @@ import {
   REVISION_COLUMN,
 } from '../layout/layout.js'
 import { secondOf } from '../layout/revisions.js'
-import { allRowsFrom, keyOfRow, reservedRowRange } from '../layout/row-keys.js'
+import { allRowsFrom, keyOfRow, reservedRowRange, rowKeyOf } from '../layout/row-keys.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 import { type KnownRow, knownRow } from './known-row.js'
@@ -118,6 +118,12 @@ export class Collection {
     return bytesLeft
   }
 
+  /** Removes from one row what no reader needs, without a walk. */
+  async collectRow(key: Uint8Array): Promise<void> {
+    await this.#observers.refresh()
+    await this.#collect([{ key: rowKeyOf(key), cells: [] }], this.#safePoint.cleared)
+  }
+
   async #deleteRow(scanned: KnownRow, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
     const backoff = new Backoff(2, 200)
     const { key } = scanned
@@ -195,12 +201,13 @@ export class Collection {
     const gone = gc({ key, writes }, goneTs, { base: undefined, isLast }).garbage
     const { garbage: others } = gc({ key, writes }, safePoint, { base: undefined, isLast: false })
     const garbage = [...new Set([...gone, ...others])]
-    if (garbage.length === 0) return { count: 0, isDone: true }
+    if (garbage.length === 0 && !(isWhole && this.#rows.isOvercounted(known, safePoint)))
+      return { count: 0, isDone: true }
     if (lock === undefined && gone.length === writes.length) {
       const isDone = await this.#rows.remove(known)
       return { count: isDone ? garbage.length : 0, isDone }
     }
-    const changed = await this.#rows.collect(known, garbage)
+    const changed = await this.#rows.collect(known, garbage, isWhole ? safePoint : 0)
     return changed.row === undefined ? { count: 0, isDone: false } : { count: garbage.length, isDone: isWhole }
   }
 

@@ -93,12 +93,11 @@ export function viewOf({ key, lock, writes }: KnownRow): RowView {
   return { key, lock, writes }
 }
 
-/** The row after its mutations. @param removed garbage removed with them. */
+/** The row after its mutations, still with its revision. @param removed garbage removed with them. */
 export function afterMutations(
   row: KnownRow,
   mutations: readonly Mutation[],
   removed: readonly WriteRecord[],
-  revision: Buffer,
 ): KnownRow {
   let { lock, added } = row
   const byCommitTs = new Map<Timestamp, WriteRecord>(row.writes.map((write) => [write.commitTs, write]))
@@ -115,7 +114,7 @@ export function afterMutations(
   const writes = [...byCommitTs.values()].sort(newestFirst)
   // Below removed garbage there may only be records that no undecided transaction asks for.
   const since = isGap ? Number.POSITIVE_INFINITY : row.since
-  return trimmed({ ...row, revision, lock, writes, since, added, garbage: removed.length > 0 ? [] : row.garbage })
+  return trimmed({ ...row, lock, writes, since, added, garbage: removed.length > 0 ? [] : row.garbage })
 }
 
 function trimmed(row: KnownRow): KnownRow {

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import type { HistoryDepth, Mutation } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
+import { SIZES_FORMAT } from '../format/format-row.js'
 import { certainChange } from '../layout/certain-change.js'
 import {
   clearingWrites,
@@ -12,10 +13,12 @@ import {
   REVISION,
   REVISION_COLUMN,
   removalsOf,
+  revisionWrite,
   writesOf,
 } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
 import { rowKeyOf } from '../layout/row-keys.js'
+import { afterWrites, bytesOf, collectedTo, hasSize, sizeOf, withSize } from '../layout/row-size.js'
 import type { ColumnWrite, Expected, Table } from '../layout/table.js'
 import {
   afterMutations,
@@ -35,15 +38,39 @@ export interface ChangedRow {
   readonly wasUncertain: boolean
 }
 
+/**
+ * Bytes of a row's versions from which on it takes no more Puts. Bigtable refuses rows of 256 MiB, and the count leaves out one
+ * version and what was removed but not yet compacted.
+ */
+const ROW_BYTES_MAX = 128 << 20
+/** Portions of a full row: it is known to be full by as much too early. */
+const PORTIONS = 16
+
+export interface RowTableOptions {
+  /** The format in which rows are written at the moment. */
+  readonly format: () => number
+  /** For tests. */
+  readonly rowBytesMax?: number | undefined
+}
+
 export class RowTable {
   readonly #table: Table
+  readonly #format: () => number
+  readonly #rowBytesMax: number
   readonly #cache: RowCache
   readonly #safePoint: Pick<SafePoint, 'cleared'>
   readonly #revisions = new Revisions()
   /** `lostGuesses`: races lost because the decision used a cached row. */
   readonly counts = { lostGuesses: 0, races: 0, uncertain: 0, trimmed: 0 }
 
-  constructor(table: Table, cache: RowCache, safePoint: Pick<SafePoint, 'cleared'>) {
+  constructor(
+    table: Table,
+    cache: RowCache,
+    safePoint: Pick<SafePoint, 'cleared'>,
+    { format, rowBytesMax = ROW_BYTES_MAX }: RowTableOptions,
+  ) {
+    this.#format = format
+    this.#rowBytesMax = rowBytesMax
     this.#table = table
     this.#cache = cache
     this.#safePoint = safePoint
@@ -95,9 +122,23 @@ export class RowTable {
     return this.#change(row, mutations, endsTransaction(mutations) ? this.#garbageOf(row, mutations) : [])
   }
 
-  /** Only removes records of a row. @throws as `change` */
-  async collect(row: KnownRow, garbage: readonly WriteRecord[]): Promise<ChangedRow> {
-    const changed = await this.#change(row, [], garbage)
+  /** True when the row takes no more Puts before some of its versions are collected. */
+  isFull({ revision }: KnownRow): boolean {
+    return bytesOf(sizeOf(revision)) >= this.#rowBytesMax
+  }
+
+  /** True when a collection up to `ts` that finds nothing to remove still makes the row smaller. */
+  isOvercounted(row: KnownRow, ts: Timestamp): boolean {
+    const size = sizeOf(row.revision)
+    return bytesOf(collectedTo(size, ts, newestIn(row))) < bytesOf(size)
+  }
+
+  /**
+   * Only removes records of a row.
+   * @param upTo nothing else that may be removed is left at or below it. @throws as `change`
+   */
+  async collect(row: KnownRow, garbage: readonly WriteRecord[], upTo: Timestamp = 0): Promise<ChangedRow> {
+    const changed = await this.#change(row, [], garbage, upTo)
     this.#cache.delete(row.key) // No request of this process has asked for the row.
     return changed
   }
@@ -132,13 +173,20 @@ export class RowTable {
     return collectable(row, this.#safePoint.cleared).filter(({ commitTs }) => !touched.has(commitTs))
   }
 
-  async #change(row: KnownRow, mutations: readonly Mutation[], removed: readonly WriteRecord[]): Promise<ChangedRow> {
-    const revision = this.#revisions.next()
+  async #change(
+    row: KnownRow,
+    mutations: readonly Mutation[],
+    removed: readonly WriteRecord[],
+    upTo: Timestamp = 0,
+  ): Promise<ChangedRow> {
     const rowKey = rowKeyOf(row.key)
     const expected = this.#expecting(row.revision)
-    const writes: readonly ColumnWrite[] = [...removalsOf(removed), ...writesOf(mutations, revision)]
+    const unrevised = afterMutations(row, mutations, removed)
+    const records = writesOf(mutations)
+    const revision = this.#revisionAfter(row, unrevised, records, upTo)
+    const after = { ...unrevised, revision }
+    const writes: readonly ColumnWrite[] = [...removalsOf(removed), ...records, revisionWrite(revision)]
     const landed = (): KnownRow => {
-      const after = afterMutations(row, mutations, removed, revision)
       this.#cache.set(after)
       if (mutations.length > 0) this.counts.trimmed += removed.length
       return after
@@ -157,6 +205,15 @@ export class RowTable {
     return { row: undefined, wasUncertain }
   }
 
+  /** With the size where the format has one, or the row already does. */
+  #revisionAfter({ revision }: KnownRow, after: KnownRow, written: readonly ColumnWrite[], upTo: Timestamp): Buffer {
+    const next = this.#revisions.next()
+    if (this.#format() < SIZES_FORMAT && !hasSize(revision)) return next
+    const newest = newestIn(after)
+    const size = afterWrites(sizeOf(revision), written, newest, this.#rowBytesMax / PORTIONS)
+    return withSize(next, collectedTo(size, upTo, newest))
+  }
+
   #expecting(revision: Buffer | undefined): Expected {
     return { family: 'v', qualifier: REVISION, value: revision }
   }
@@ -165,6 +222,12 @@ export class RowTable {
     const [row] = await this.#table.rows({ keys: [rowKey], columns: [REVISION_COLUMN] })
     return row?.cells[0]?.value.equals(revision) ?? false
   }
+}
+
+/** undefined: it is unknown, or a lock may add a higher one. */
+function newestIn({ lock, writes, since }: KnownRow): Timestamp | undefined {
+  if (lock !== undefined) return undefined
+  return writes[0]?.commitTs ?? (since === Number.POSITIVE_INFINITY ? undefined : 0)
 }
 
 function endsTransaction(mutations: readonly Mutation[]): boolean {

@@ -2,6 +2,7 @@ import { groupBy } from '../../../bytes/group-by.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { isKvError, KvError } from '../../../errors/kv-error.js'
+import { printKey } from '../../../errors/print-key.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../../percolator/api.js'
@@ -16,6 +17,7 @@ import { decodeCells, LOCK_COLUMN } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
 import type { TableScan } from '../layout/table-scan.js'
 import type { Hints } from '../observers/hints.js'
+import type { Collection } from './collection.js'
 import { ContendedKeys } from './contended-keys.js'
 import { type KnownRow, viewOf } from './known-row.js'
 import type { RowTable } from './row-table.js'
@@ -71,8 +73,17 @@ export class TableRows implements RowAccess {
   readonly #source: TimestampSource
   readonly #safePoint: SafePoint
   readonly #hints: Hints
+  readonly #collection: Pick<Collection, 'collectRow'>
 
-  constructor(table: RowTable, scan: TableScan, source: TimestampSource, safePoint: SafePoint, hints: Hints) {
+  constructor(
+    table: RowTable,
+    scan: TableScan,
+    source: TimestampSource,
+    safePoint: SafePoint,
+    hints: Hints,
+    collection: Pick<Collection, 'collectRow'>,
+  ) {
+    this.#collection = collection
     this.#safePoint = safePoint
     this.#table = table
     this.#scan = scan
@@ -200,8 +211,31 @@ export class TableRows implements RowAccess {
     const toWrite = this.#writesOf(change, decision, held, guard)
     // An unchanged row, too, must be as the decision saw it.
     if (forgetGuesses(held, (_, i) => !toWrite.has(i))) return undefined
+    if (decision.onePc !== undefined)
+      for (const [i, mutations] of toWrite) {
+        const one = held[i] as Held
+        if (!mutations.some(isPut) || !this.#table.isFull(one.row as KnownRow)) continue
+        if (await this.#hasRoom(one, depth, depthTs)) return undefined
+        await this.#takeBack(held)
+        throw new KvError(
+          'overloaded',
+          `the versions of the key ${printKey(keys[i] as Uint8Array)} are too many bytes`,
+          {},
+        )
+      }
     const first = primaryOf(rows, toWrite, startTs) ?? this.#contendedOf(rows, toWrite)
     return { decision, toWrite, first }
+  }
+
+  /** Reads a full row again, and collects it. @returns false when it is full all the same. */
+  async #hasRoom(one: Held, depth: HistoryDepth, ts: Timestamp): Promise<boolean> {
+    const { key } = one.row as KnownRow
+    if (!one.isGuess) await this.#collection.collectRow(key)
+    const [row] = await this.#table.read([key], depth, ts)
+    const wasGuess = one.isGuess
+    one.row = row
+    one.isGuess = false
+    return wasGuess || row === undefined || !this.#table.isFull(row)
   }
 
   /** Writes the rows of a plan, the first one before the others, and the hints at their changes. */
@@ -367,6 +401,10 @@ export class TableRows implements RowAccess {
 
 function onlyLocks(mutations: readonly Mutation[]): boolean {
   return mutations.every(({ type }) => type === 'put-lock' || type === 'put-value')
+}
+
+function isPut(mutation: Mutation): boolean {
+  return mutation.type === 'put-lock' && mutation.lock.type === 'put'
 }
 
 /** A thrown refusal may rest on a guess as well. */
