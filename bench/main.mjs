@@ -5,6 +5,7 @@
 import { dirname, join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Document } from './harness/document.mjs'
+import { cleanedUp } from './harness/process.mjs'
 import { BEYOND, circumstances, markdownOf, merged, settingOf } from './harness/report.mjs'
 import { readGroup, write } from './harness/results.mjs'
 import { changes } from './scenarios/changes/index.mjs'
@@ -17,7 +18,7 @@ import { scale } from './scenarios/scale/index.mjs'
 
 /**
  * In the order of docs/performance.md. A scenario is `{ full, quick, run(settings), tell?(result) }`. `run` answers rows, or
- * `{ blocks, charts, ... }`; `tell` makes the blocks of the report from what was written to the JSON, with what explains them.
+ * `{ blocks, charts, ... }`, and may leave processes and directories; `tell` makes the blocks of the report from what was written to the JSON, with what explains them.
  */
 const GROUPS = { ratios, scale, observers, changes, expiry: { expiry }, leases, overload }
 /** Not of docs/performance.md: on Google's Bigtable server in memory, or simulated. Loaded when named, since they need more. */
@@ -107,7 +108,7 @@ async function measured({ name, scenario }) {
   const settings = settingsOf(scenario)
   const since = performance.now()
   try {
-    const found = await scenario.run(settings)
+    const found = await cleanedUp(() => scenario.run(settings))
     const seconds = Math.round((performance.now() - since) / 1000)
     const result = { ...before, seconds, settings, ...(Array.isArray(found) ? { blocks: [found] } : found) }
     console.log(`\n## ${name} (${seconds} s)\n\n${markdownOf(blocksOf(scenario, result))}`)

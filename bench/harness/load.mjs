@@ -1,21 +1,32 @@
 // Load: as much as some connections can do, or at a steady rate; and calls within this process.
 //
-// An operation is a generator function: it yields requests, gets the body of each answer back, and is done when it returns.
+// An operation is a generator function: it yields requests, gets the body of each answer back, and is done when it returns. One of a
+// single request is a function that returns that.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { failureOf, openConnections, withConnections } from './connection.mjs'
-import { median, percentile } from './numbers.mjs'
+import { latenciesOf, percentile } from './numbers.mjs'
 import { bytesOf } from './requests.mjs'
 
 /**
  * Connections that each do one operation after the other, for so many `seconds`, or `count` times, or until the promise `until` is
  * fulfilled; those in flight at the end are waited for, and count.
  * @param load.url of a server, or of several, among which the connections are shared out.
- * @param load.operation gets its number, and that of its connection.
+ * @param load.operation gets its number, and that of its connection. @param load.request instead: makes an operation's only request.
  * @param load.tolerated statuses that end an operation, which then counts as failed; all other failures throw.
  * @param load.onDone is called with the latency of each operation.
  * @returns operations per second, how many there were, how many failed, latencies in ms, and for how many seconds it ran.
  */
-export async function load({ url, connections = 64, operation, seconds, count, until, tolerated = [], onDone }) {
+export async function load({
+  url,
+  connections = 64,
+  request,
+  operation = only(request),
+  seconds,
+  count,
+  until,
+  tolerated = [],
+  onDone,
+}) {
   const urls = [url].flat()
   const opened = await openConnections(connections, (i) => urls[i % urls.length])
   const latencies = []
@@ -49,8 +60,8 @@ export async function load({ url, connections = 64, operation, seconds, count, u
   return { rate: answered / elapsed, count: answered, failed, ...latenciesOf(latencies), elapsed }
 }
 
-/** p50, p99 and the longest. */
-export const latenciesOf = (list) => ({ p50: median(list), p99: percentile(list, 0.99), max: percentile(list, 1) })
+/** An operation of one request. */
+const only = (request) => (n, i) => [request(n, i)].values()
 
 function drive(connection, i, { next, done, isTolerated }) {
   return new Promise((resolve, reject) => {

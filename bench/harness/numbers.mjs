@@ -6,6 +6,9 @@ export function percentile(numbers, share) {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))]
 }
 
+/** p50, p99 and the longest. */
+export const latenciesOf = (list) => ({ p50: median(list), p99: percentile(list, 0.99), max: percentile(list, 1) })
+
 /** Median, lowest and highest. */
 export const summaryOf = (numbers) => ({
   median: median(numbers),

@@ -2,7 +2,7 @@
 import { Connection } from './connection.mjs'
 import { load } from './load.mjs'
 import { keyOf, valueAt } from './payload.mjs'
-import { makeDirectory, removeDirectory, start, stop } from './process.mjs'
+import { cleanedUp, makeDirectory, start, stop } from './process.mjs'
 import { get, postJson, putAll } from './requests.mjs'
 
 /** @returns the process, and `call(request)`: the JSON of an answer, over a connection that stays open. */
@@ -24,7 +24,7 @@ export const startPerkv = async (data, ...flags) => ({
   data,
 })
 
-/** Runs `use` with a PerKV on the directory. */
+/** Runs `use` with a PerKV on the directory, and stops it properly: another one can go on with the data. */
 export async function withPerkvOn(data, flags, use) {
   const server = await startPerkv(data, ...flags)
   try {
@@ -34,18 +34,8 @@ export async function withPerkvOn(data, flags, use) {
   }
 }
 
-/** Runs `use` with a directory of its own, empty. */
-export async function withDirectory(use) {
-  const directory = makeDirectory()
-  try {
-    return await use(directory)
-  } finally {
-    removeDirectory(directory)
-  }
-}
-
-/** Runs `use` with a PerKV of its own, empty. */
-export const withPerkv = (flags, use) => withDirectory((data) => withPerkvOn(data, flags, use))
+/** Runs `use` with a PerKV of its own, empty; nothing of it is left afterwards, nor of what `use` has started. */
+export const withPerkv = (flags, use) => cleanedUp(async () => use(await startPerkv(makeDirectory(), ...flags)))
 
 export const timestamp = async (server) => (await server.call(postJson('/v1/percolator/tso', {}))).ts
 
@@ -65,9 +55,9 @@ export async function fill({ url }, from, to, named = keyOf) {
   const size = Math.min(PUTS_PER_TXN, to - from)
   const { elapsed } = await load({
     ...{ url, connections: TXNS_AT_ONCE, count: Math.ceil((to - from) / size) },
-    *operation(n) {
+    request(n) {
       const first = from + n * size
-      yield putAll(pairsOf(first, Math.min(to, first + size), named))
+      return putAll(pairsOf(first, Math.min(to, first + size), named))
     },
   })
   return (to - from) / elapsed
@@ -79,9 +69,9 @@ export async function fillVersions({ url }, count, versions, named = keyOf) {
   const parts = Math.ceil(count / size)
   await load({
     ...{ url, connections: TXNS_AT_ONCE, count: parts * versions },
-    *operation(n) {
+    request(n) {
       const first = (n % parts) * size
-      yield putAll(pairsOf(first, Math.min(count, first + size), named, n * size))
+      return putAll(pairsOf(first, Math.min(count, first + size), named, n * size))
     },
   })
 }

@@ -23,6 +23,18 @@ function owned(child) {
   return child
 }
 
+/** Runs `use`, and ends the processes and removes the directories that it has made and left. */
+export async function cleanedUp(use) {
+  const before = new Set([...children, ...directories])
+  const isNew = (one) => !before.has(one)
+  try {
+    return await use()
+  } finally {
+    await Promise.all([...children].filter(isNew).map((child) => kill({ child })))
+    for (const directory of [...directories].filter(isNew)) removeDirectory(directory)
+  }
+}
+
 /** Starts a Node program that prints its address in its first line. */
 export async function start(args) {
   const child = owned(spawn(process.execPath, args, { cwd: root, stdio: ['ignore', 'pipe', 'inherit'] }))

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { availableParallelism, cpus, loadavg, platform, release, totalmem } from 'node:os'
 import { fileSystem, timeFsyncs } from './disk.mjs'
-import { percentile } from './numbers.mjs'
+import { latenciesOf, percentile } from './numbers.mjs'
 
 /**
  * A number with what is wanted of it. Rows named `THING: PART` or `THING, PART` become one line of a table.
@@ -23,6 +23,15 @@ export function row(measured, value, { unit = '', goal, floor, isAtMost = false,
     reached: goal === undefined ? '' : reaches(goal) ? 'yes' : 'no',
     [BEYOND]: floor !== undefined && !reaches(floor),
   }
+}
+
+/** Rows of latencies in ms. @param bounds of each wanted one of `p50`, `p99` and `longest`; none are empty. */
+export function latencyRows(name, latencies, bounds) {
+  const { p50, p99, max } = latenciesOf(latencies)
+  const values = { p50, p99, longest: max }
+  return Object.entries(bounds).map(([which, own]) =>
+    row(`${name}, ${which}`, values[which], { unit: 'ms', isAtMost: true, ...own }),
+  )
 }
 
 /** Of a row: whether it is beyond its floor. No column. */

@@ -1,5 +1,6 @@
 // Requests as plain objects.
 import { pack } from 'msgpackr'
+import { fresh } from './payload.mjs'
 
 const withBody = (method, path, type, body) => ({ method, path, headers: { 'content-type': type }, body })
 
@@ -9,6 +10,12 @@ export const put = (path, body) => withBody('PUT', path, 'application/octet-stre
 export const putJson = (path, data) => withBody('PUT', path, 'application/json', JSON.stringify(data))
 export const postJson = (path, data) => withBody('POST', path, 'application/json', JSON.stringify(data))
 const postMsgpack = (path, data) => withBody('POST', path, 'application/msgpack', pack(data))
+
+/** Puts a new key. */
+export function freshPut() {
+  const { key, value } = fresh()
+  return put(`/v1/kv/${key}`, value)
+}
 
 /** Puts pairs in one transaction, the values as `bin`, as a client that has bytes would send them. */
 export const putAll = (pairs) =>

@@ -1,8 +1,7 @@
 // What one stream that follows everything adds to a PUT.
 import { load } from '../../harness/load.mjs'
-import { fresh } from '../../harness/payload.mjs'
 import { withPerkv } from '../../harness/perkv.mjs'
-import { put } from '../../harness/requests.mjs'
+import { freshPut } from '../../harness/requests.mjs'
 import { addedRows, inTurn, metered } from '../../harness/rounds.mjs'
 import { Streams } from './streams.mjs'
 
@@ -12,11 +11,7 @@ export const beside = {
   run: ({ rounds, requests }) =>
     withPerkv([], async (server) => {
       const { url } = server
-      const operation = function* () {
-        const { key, value } = fresh()
-        yield put(`/v1/kv/${key}`, value)
-      }
-      const puts = () => metered(server, () => load({ url, count: requests, operation }))
+      const puts = () => metered(server, () => load({ url, count: requests, request: freshPut }))
       const following = (path) => async () => {
         const streams = await Streams.open(url, [path])
         const measured = await puts()

@@ -2,7 +2,7 @@
 import { request } from 'node:http'
 import { load } from '../../harness/load.mjs'
 import { freshMany } from '../../harness/payload.mjs'
-import { put, putAll } from '../../harness/requests.mjs'
+import { freshPut, putAll } from '../../harness/requests.mjs'
 
 const CHANGE = Buffer.from('"op":"')
 
@@ -42,10 +42,7 @@ export function countChanges(url, path, { accept = 'application/x-ndjson', until
 export async function writeFresh(url, count, size, connections) {
   const { rate } = await load({
     ...{ url, connections, count: Math.round(count / size) },
-    *operation() {
-      const pairs = freshMany(size)
-      yield size === 1 ? put(`/v1/kv/${pairs[0].key}`, pairs[0].value) : putAll(pairs)
-    },
+    request: () => (size === 1 ? freshPut() : putAll(freshMany(size))),
   })
   return rate * size
 }

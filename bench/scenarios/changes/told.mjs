@@ -1,8 +1,8 @@
 // From a PUT to the event on a stream, at a steady rate.
-import { atRate, latenciesOf } from '../../harness/load.mjs'
+import { atRate } from '../../harness/load.mjs'
 import { keyOf, valueAt } from '../../harness/payload.mjs'
 import { withPerkv } from '../../harness/perkv.mjs'
-import { row } from '../../harness/report.mjs'
+import { latencyRows } from '../../harness/report.mjs'
 import { put } from '../../harness/requests.mjs'
 import { clockAt, Streams } from './streams.mjs'
 
@@ -14,13 +14,9 @@ export const told = {
   async run({ rate, seconds }) {
     const [toEvent, toAnswer] = await withPerkv([], ({ url }) => measure(url, rate, seconds))
     const bounds = { p50: { goal: 5, floor: 50 }, p99: { goal: 30, floor: 300 } }
-    const rowsOf = (name, latencies, fields) =>
-      fields.map((field) =>
-        row(`${name}, ${rate} PUT/s, ${field}`, latencies[field], { unit: 'ms', isAtMost: true, ...bounds[field] }),
-      )
     return [
-      ...rowsOf('PUT to event', latenciesOf(toEvent), ['p50', 'p99', 'max']),
-      ...rowsOf('PUT to answer', latenciesOf(toAnswer), ['p50', 'p99']),
+      ...latencyRows(`PUT to event, ${rate} PUT/s`, toEvent, { ...bounds, longest: {} }),
+      ...latencyRows(`PUT to answer, ${rate} PUT/s`, toAnswer, bounds),
     ]
   },
 }

@@ -1,10 +1,10 @@
 // Watchers of keys of their own: what an idle one takes of the server's memory, and how soon one is told of its change.
 import { setTimeout as sleep } from 'node:timers/promises'
-import { atRate, latenciesOf, load } from '../../harness/load.mjs'
+import { atRate, load } from '../../harness/load.mjs'
 import { keyOf, valueAt } from '../../harness/payload.mjs'
 import { withPerkv } from '../../harness/perkv.mjs'
 import { cpuMicros, rssBytes } from '../../harness/process.mjs'
-import { row } from '../../harness/report.mjs'
+import { latencyRows, row } from '../../harness/report.mjs'
 import { put } from '../../harness/requests.mjs'
 import { clockAt, Streams } from './streams.mjs'
 
@@ -16,13 +16,11 @@ export const watchers = {
   async run(settings) {
     const { count, rate } = settings
     const { kib, idleCpu, latencies } = await withPerkv([], (server) => measure(server, settings))
-    const { p50, p99, max } = latenciesOf(latencies)
+    const bounds = { p50: {}, p99: { goal: 20, floor: 200 }, longest: {} }
     return [
       row(`${count} idle watchers`, kib, { unit: 'KiB each', goal: 20, floor: 60, isAtMost: true }),
       row(`${count} idle watchers, CPU`, idleCpu * 100, { unit: '% of a core' }),
-      row(`PUT to their events, ${rate} PUT/s, p50`, p50, { unit: 'ms' }),
-      row(`PUT to their events, ${rate} PUT/s, p99`, p99, { unit: 'ms', goal: 20, floor: 200, isAtMost: true }),
-      row(`PUT to their events, ${rate} PUT/s, longest`, max, { unit: 'ms' }),
+      ...latencyRows(`PUT to their events, ${rate} PUT/s`, latencies, bounds),
     ]
   },
 }
@@ -32,9 +30,7 @@ async function measure(server, { count, rate, seconds, idleS }) {
   // As on a server that has worked: the memory for its work is there.
   await load({
     ...{ url, count: 3 * count },
-    *operation(n) {
-      yield put(`/v1/kv/${keyOf(n % count)}`, valueAt(n))
-    },
+    request: (n) => put(`/v1/kv/${keyOf(n % count)}`, valueAt(n)),
   })
   await sleep(2000)
   const before = rssBytes(server)

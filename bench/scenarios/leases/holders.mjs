@@ -1,6 +1,6 @@
 // A worker: the holders of many leases, and those who wait for one.
 import { openConnections } from '../../harness/connection.mjs'
-import { latenciesOf } from '../../harness/load.mjs'
+import { latenciesOf } from '../../harness/numbers.mjs'
 import { bytesOf, get, putJson } from '../../harness/requests.mjs'
 import { answerCalls } from '../../harness/worker.mjs'
 

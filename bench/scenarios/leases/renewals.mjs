@@ -2,7 +2,7 @@
 // echoes the same JSON at the same rate.
 import { summaryOf } from '../../harness/numbers.mjs'
 import { metric, startPerkv } from '../../harness/perkv.mjs'
-import { cpuMicros, makeDirectory, removeDirectory, start, startWorker, stop } from '../../harness/process.mjs'
+import { cleanedUp, cpuMicros, makeDirectory, start, startWorker } from '../../harness/process.mjs'
 import { short, spreadOf, whole } from '../../harness/report.mjs'
 import { inTurn, metered } from '../../harness/rounds.mjs'
 
@@ -14,9 +14,10 @@ export const renewals = {
   /** The first number of connections is told at length, and the others take one round. */
   async run({ leases, everyMs, connections: [first, ...others], rounds, seconds }) {
     const order = { leases, everyMs, seconds }
-    const told = await measure({ ...order, connections: first, rounds })
+    const told = await cleanedUp(() => measure({ ...order, connections: first, rounds }))
     const beside = []
-    for (const connections of others) beside.push([connections, await measure({ ...order, connections, rounds: 1 })])
+    for (const connections of others)
+      beside.push([connections, await cleanedUp(() => measure({ ...order, connections, rounds: 1 }))])
     const row = (name, cell, results = told) => ({
       [`${leases} leases`]: name,
       ...Object.fromEntries(Object.entries(results).map(([contender, all]) => [contender, cell(all)])),
@@ -43,18 +44,15 @@ export const renewals = {
 const engineWrites = (server) => (server.data === undefined ? 0 : metric(server, 'perkv_engine_write_seconds_count'))
 
 async function measure({ leases, everyMs, connections, rounds, seconds }) {
-  const directories = [makeDirectory(), makeDirectory()]
   const flags = ['--leases-max', String(leases), '--connections-max', String(connections + 100)]
   const servers = {
-    PerKV: await startPerkv(directories[0], ...flags),
-    'PerKV, `--fast-lane off`': await startPerkv(directories[1], ...flags, '--fast-lane', 'off'),
+    PerKV: await startPerkv(makeDirectory(), ...flags),
+    'PerKV, `--fast-lane off`': await startPerkv(makeDirectory(), ...flags, '--fast-lane', 'off'),
     'bare node:http': await start(['bench/scenarios/leases/echo.mjs']),
   }
   const contenders = {}
-  const holders = []
   for (const [name, server] of Object.entries(servers)) {
     const holder = startWorker('bench/scenarios/leases/holders.mjs', server.url)
-    holders.push(holder)
     await holder.call('open', { connections, leases, everyMs })
     await holder.call('grant')
     contenders[name] = async (seconds) => {
@@ -65,8 +63,5 @@ async function measure({ leases, everyMs, connections, rounds, seconds }) {
       return { ...renewed, core, writes: (await engineWrites(server)) - writesBefore }
     }
   }
-  const results = await inTurn(contenders, { rounds, seconds, warmSeconds: Math.min(seconds, WARM_UP_S) })
-  await Promise.all([...holders, ...Object.values(servers)].map(stop))
-  directories.forEach(removeDirectory)
-  return results
+  return inTurn(contenders, { rounds, seconds, warmSeconds: Math.min(seconds, WARM_UP_S) })
 }

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { metric, statusOf, withPerkv } from '../../harness/perkv.mjs'
 import { Probe } from '../../harness/probe.mjs'
-import { startWorker, stop } from '../../harness/process.mjs'
+import { startWorker } from '../../harness/process.mjs'
 import { row } from '../../harness/report.mjs'
 import { get, putJson, remove } from '../../harness/requests.mjs'
 
@@ -15,14 +15,9 @@ export const turns = {
   full: { leases: 10_000, connections: 1000, waiters: 10_000 },
   quick: { leases: 1000, connections: 100, waiters: 1000 },
   run: (settings) =>
-    withPerkv([...FLAGS, '--leases-max', String(settings.leases + 1)], async (server) => {
-      const holders = startWorker('bench/scenarios/leases/holders.mjs', server.url)
-      try {
-        return await measure(server, holders, settings)
-      } finally {
-        await stop(holders)
-      }
-    }),
+    withPerkv([...FLAGS, '--leases-max', String(settings.leases + 1)], (server) =>
+      measure(server, startWorker('bench/scenarios/leases/holders.mjs', server.url), settings),
+    ),
   tell: ({ blocks }) => ['How long another request waits at most, while:', ...blocks],
 }
 

@@ -1,10 +1,10 @@
 // From a PUT to the moment at which a waiting worker has the change, at a steady rate.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { withConnections } from '../../harness/connection.mjs'
-import { atRate, latenciesOf } from '../../harness/load.mjs'
+import { atRate } from '../../harness/load.mjs'
 import { numbered, valueAt } from '../../harness/payload.mjs'
 import { withPerkv } from '../../harness/perkv.mjs'
-import { row } from '../../harness/report.mjs'
+import { latencyRows } from '../../harness/report.mjs'
 import { postJson, put } from '../../harness/requests.mjs'
 import { register } from './cells.mjs'
 
@@ -16,13 +16,9 @@ export const begun = {
   full: { rate: 1000, seconds: 15 },
   quick: { rate: 500, seconds: 2 },
   async run({ rate, seconds }) {
-    const { p50, p99, max } = latenciesOf(await withPerkv([], (server) => measure(server, rate, seconds)))
-    const name = `PUT to run begun, ${rate} PUT/s`
-    return [
-      row(`${name}, p50`, p50, { unit: 'ms', goal: 5, floor: 50, isAtMost: true }),
-      row(`${name}, p99`, p99, { unit: 'ms', goal: 50, floor: 500, isAtMost: true }),
-      row(`${name}, longest`, max, { unit: 'ms' }),
-    ]
+    const latencies = await withPerkv([], (server) => measure(server, rate, seconds))
+    const bounds = { p50: { goal: 5, floor: 50 }, p99: { goal: 50, floor: 500 }, longest: {} }
+    return latencyRows(`PUT to run begun, ${rate} PUT/s`, latencies, bounds)
   },
 }
 

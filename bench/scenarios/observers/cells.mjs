@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { numbered } from '../../harness/payload.mjs'
 import { fill, withPerkv } from '../../harness/perkv.mjs'
-import { startWorker, stop } from '../../harness/process.mjs'
+import { startWorker } from '../../harness/process.mjs'
 import { get, postJson, putJson, remove } from '../../harness/requests.mjs'
 
 const POLL_MS = 10
@@ -41,11 +41,4 @@ export async function drained(server, names) {
 
 /** Runs `use` with a PerKV and a process that works for its observers. */
 export const withWorker = (use) =>
-  withPerkv([], async (server) => {
-    const worker = startWorker('bench/scenarios/observers/worker.mjs', server.url)
-    try {
-      return await use(server, worker)
-    } finally {
-      await stop(worker)
-    }
-  })
+  withPerkv([], (server) => use(server, startWorker('bench/scenarios/observers/worker.mjs', server.url)))

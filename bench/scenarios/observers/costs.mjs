@@ -27,12 +27,12 @@ export const costs = {
 /** Of the ratios only those that have a goal. */
 const isTold = ({ measured, goal }) => goal !== '' || !measured.includes(': by ')
 
-const block = (server, count, operation) => metered(server, () => load({ url: server.url, count, operation }))
+const block = (server, count, request) => metered(server, () => load({ url: server.url, count, request }))
 
 const putsBelow = (server, requests, prefix) =>
-  block(server, requests, function* () {
+  block(server, requests, () => {
     const { key, value } = fresh()
-    yield put(`/v1/kv/${prefix}${key}`, value)
+    return put(`/v1/kv/${prefix}${key}`, value)
   })
 
 async function putsElsewhere(server, { rounds, requests }) {
@@ -83,16 +83,14 @@ async function acknowledgements(server, { rounds, requests }) {
   const contenders = {
     async without() {
       const from = await prepare('plain/')
-      return block(server, requests, function* (n) {
-        yield postJson('/v1/txn', { ops: ops(numbered('plain/', from + n)) })
-      })
+      return block(server, requests, (n) => postJson('/v1/txn', { ops: ops(numbered('plain/', from + n)) }))
     },
     async with() {
       await prepare('acked/')
       const claims = await claimAll(server, 'acked', requests)
-      return block(server, requests, function* (n) {
+      return block(server, requests, (n) => {
         const { key, fence } = claims[n]
-        yield postJson('/v1/txn', { acks: [{ observer: 'acked', key, fence }], ops: ops(key) })
+        return postJson('/v1/txn', { acks: [{ observer: 'acked', key, fence }], ops: ops(key) })
       })
     },
   }

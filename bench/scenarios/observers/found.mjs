@@ -1,9 +1,9 @@
 // From a document's PUT to its words being found, while the index of the example has documents already.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { stemsOf } from '../../../docs/examples/index/derived.mjs'
-import { atRate, latenciesOf } from '../../harness/load.mjs'
+import { atRate } from '../../harness/load.mjs'
 import { Random } from '../../harness/random.mjs'
-import { row } from '../../harness/report.mjs'
+import { latencyRows } from '../../harness/report.mjs'
 import { get, put } from '../../harness/requests.mjs'
 import { drained, withWorker } from './cells.mjs'
 import { changed, corpus, OBSERVER_NAMES, putDocuments, registerIndex } from './corpus.mjs'
@@ -42,7 +42,5 @@ async function measure(server, documents, rate, seconds) {
     if (n >= WARM_UP) latencies.push(performance.now() - dueAt)
   })
   await drained(server, OBSERVER_NAMES)
-  const { p50, p99 } = latenciesOf(latencies)
-  const name = `PUT to words found, ${rate} documents/s`
-  return [row(`${name}, p50`, p50, { unit: 'ms' }), row(`${name}, p99`, p99, { unit: 'ms' })]
+  return latencyRows(`PUT to words found, ${rate} documents/s`, latencies, { p50: {}, p99: {} })
 }

@@ -79,10 +79,10 @@ const works = {
     async contenders(stage) {
       const { perkv, bare } = await stage.start('perkv', 'bare')
       return {
-        one_pc: stage.load(perkv, onePc),
-        'async commit': stage.load(perkv, asyncCommit),
-        two_pc: stage.load(perkv, twoPc),
-        bare: stage.load(bare, onePrewrite),
+        one_pc: stage.load(perkv, { operation: onePc }),
+        'async commit': stage.load(perkv, { operation: asyncCommit }),
+        two_pc: stage.load(perkv, { operation: twoPc }),
+        bare: stage.load(bare, { request: onePrewrite }),
       }
     },
   },
@@ -90,7 +90,7 @@ const works = {
     ratios: [{ of: ['perkv'], over: 'raw', goal: 0.5, floor: 0.25 }],
     async contenders(stage) {
       const count = stage.settings.scannedPairs
-      const [perkv, raw] = await Promise.all([stage.perkv(), stage.raw()])
+      const [perkv, raw] = [await stage.perkv(), stage.raw()]
       await fill(perkv, 0, count)
       await raw('fill', count)
       await settle(perkv)
@@ -103,11 +103,11 @@ const works = {
   bulk: {
     ratios: [{ of: ['MessagePack', 'JSON'], over: 'raw', goal: 0.4, floor: 0.3 }],
     async contenders(stage) {
-      const [perkv, raw] = await Promise.all([stage.perkv(), stage.raw()])
+      const [perkv, raw] = [await stage.perkv(), stage.raw()]
       const options = { connections: BULKS_IN_FLIGHT, weight: PUTS_PER_TXN }
       return {
-        MessagePack: stage.load(perkv, bulks.msgpack, options),
-        JSON: stage.load(perkv, bulks.json, options),
+        MessagePack: stage.load(perkv, { request: bulks.msgpack }, options),
+        JSON: stage.load(perkv, { request: bulks.json }, options),
         raw: (seconds) => raw('bulk', seconds),
       }
     },
@@ -136,7 +136,7 @@ function embedded(work, request, bounds, ratios = []) {
     ratios: [...ratios, { ...beside[0], ...bounds }, beside[1], beside[2]],
     async contenders(stage) {
       const server = await stage.perkv()
-      const [db, client, raw] = await Promise.all([stage.db(), stage.db(server.url), stage.raw()])
+      const [db, client, raw] = [stage.db(), stage.db(server.url), stage.raw()]
       for (const call of [db, client, raw]) await call('fill', FEW_KEYS)
       const run = (call) => (seconds) => call(work, seconds, stage.settings.connections, FEW_KEYS)
       return { embedded: run(db), requests: stage.single(server, request), client: run(client), raw: run(raw) }

@@ -26,12 +26,8 @@ export const operations = {
 
 /** So few fit into a run that those in flight at its end have to count. */
 export const bulks = {
-  *json() {
-    yield putAllAsJson(freshMany(PUTS_PER_TXN))
-  },
-  *msgpack() {
-    yield putAll(freshMany(PUTS_PER_TXN))
-  },
+  json: () => putAllAsJson(freshMany(PUTS_PER_TXN)),
+  msgpack: () => putAll(freshMany(PUTS_PER_TXN)),
 }
 
 /** Scans everything as a stream of lines, one scan at a time. @returns pairs a second. */

@@ -22,17 +22,12 @@ export const scenarioOf = (name, work) => ({
 })
 
 async function run({ ratios, contenders }, settings) {
-  const stage = new Stage(settings)
-  try {
-    const all = Object.entries(await contenders(stage))
-    // --quick leaves out contenders whose ratios have no floor.
-    const isNeeded = ([contender]) =>
-      !settings.isQuick ||
-      ratios.some(({ of, over, floor }) => floor !== undefined && (over === contender || of.includes(contender)))
-    return await inTurn(Object.fromEntries(all.filter(isNeeded)), settings)
-  } finally {
-    await stage.close()
-  }
+  const all = Object.entries(await contenders(new Stage(settings)))
+  // --quick leaves out contenders whose ratios have no floor.
+  const isNeeded = ([contender]) =>
+    !settings.isQuick ||
+    ratios.some(({ of, over, floor }) => floor !== undefined && (over === contender || of.includes(contender)))
+  return inTurn(Object.fromEntries(all.filter(isNeeded)), settings)
 }
 
 /** One for each contender that is PerKV. Of several in `of` only the best one has bounds. */

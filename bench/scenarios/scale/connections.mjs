@@ -1,18 +1,14 @@
 // Throughput and latencies by the number of connections.
 import { load } from '../../harness/load.mjs'
 import { median } from '../../harness/numbers.mjs'
-import { fresh, keyOf } from '../../harness/payload.mjs'
+import { keyOf } from '../../harness/payload.mjs'
 import { fill, withPerkv } from '../../harness/perkv.mjs'
-import { get, put } from '../../harness/requests.mjs'
+import { freshPut, get } from '../../harness/requests.mjs'
 import { inTurn } from '../../harness/rounds.mjs'
-import { each } from './requests.mjs'
 
-const OPERATIONS = {
-  GET: each(() => get(`/v1/kv/${keyOf(0)}`)),
-  PUT: each(() => {
-    const { key, value } = fresh()
-    return put(`/v1/kv/${key}`, value)
-  }),
+const REQUESTS = {
+  GET: () => get(`/v1/kv/${keyOf(0)}`),
+  PUT: freshPut,
 }
 
 export const connections = {
@@ -22,15 +18,15 @@ export const connections = {
     withPerkv([], async (server) => {
       await fill(server, 0, 1)
       const contender = (kind, count) => (seconds) =>
-        load({ url: server.url, connections: count, seconds, operation: OPERATIONS[kind] })
+        load({ url: server.url, connections: count, seconds, request: REQUESTS[kind] })
       const results = {}
-      for (const kind of Object.keys(OPERATIONS))
+      for (const kind of Object.keys(REQUESTS))
         results[kind] = await inTurn(Object.fromEntries(counts.map((count) => [count, contender(kind, count)])), turns)
       const typical = (kind, count, field) => median(results[kind][count].map((result) => result[field]))
       return counts.map((count) => ({
         connections: count,
         ...Object.fromEntries(
-          Object.keys(OPERATIONS).flatMap((kind) => [
+          Object.keys(REQUESTS).flatMap((kind) => [
             [`${kind}/s`, typical(kind, count, 'rate')],
             [`${kind} p50, ms`, typical(kind, count, 'p50')],
             [`${kind} p99, ms`, typical(kind, count, 'p99')],

@@ -4,7 +4,7 @@ import { load } from '../../harness/load.mjs'
 import { fillVersions, timestamp, withPerkv } from '../../harness/perkv.mjs'
 import { whole } from '../../harness/report.mjs'
 import { postJson } from '../../harness/requests.mjs'
-import { each, uniform } from './requests.mjs'
+import { uniform } from './requests.mjs'
 
 /** Of GETs, and as many of PUTs. */
 const CONNECTIONS = 32
@@ -68,7 +68,7 @@ async function collect(server, call, safePoint) {
 }
 
 async function foreground({ url }, keys, end) {
-  const run = (make) => load({ url, operation: each(() => make(keys)), connections: CONNECTIONS, ...end })
+  const run = (make) => load({ url, request: () => make(keys), connections: CONNECTIONS, ...end })
   const [gets, puts] = await Promise.all([run(uniform.get), run(uniform.put)])
   return { rate: gets.rate + puts.rate, getP99: gets.p99, putP99: puts.p99, max: Math.max(gets.max, puts.max) }
 }

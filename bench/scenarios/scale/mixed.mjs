@@ -1,11 +1,12 @@
 // Minutes of reads, writes and transactions, second by second: what compactions and collections of garbage do to them.
 import { lines } from '../../chart/lines.mjs'
-import { latenciesOf, load } from '../../harness/load.mjs'
+import { load } from '../../harness/load.mjs'
+import { latenciesOf } from '../../harness/numbers.mjs'
 import { random } from '../../harness/payload.mjs'
 import { fill, withPerkv } from '../../harness/perkv.mjs'
 import { rssBytes } from '../../harness/process.mjs'
 import { whole } from '../../harness/report.mjs'
-import { each, uniform } from './requests.mjs'
+import { uniform } from './requests.mjs'
 
 const WARM_UP_S = 5
 const TOLERATED = [409, 423, 503]
@@ -16,12 +17,12 @@ export const mixed = {
   run: ({ keys, seconds }) =>
     withPerkv([], async (server) => {
       await fill(server, 0, keys)
-      const operation = each(() => {
+      const request = () => {
         const dice = random(100)
         if (dice < 70) return uniform.get(keys)
         return dice < 90 ? uniform.put(keys) : uniform.txn(keys)
-      })
-      const order = { url: server.url, operation, tolerated: TOLERATED }
+      }
+      const order = { url: server.url, request, tolerated: TOLERATED }
       await load({ ...order, seconds: Math.min(WARM_UP_S, seconds) })
       const answered = []
       const rss = [rssBytes(server)]

@@ -15,9 +15,3 @@ export const uniform = {
     return postJson('/v1/txn', { checks: [{ key: checked, exists: true }], ops })
   },
 }
-
-/** An operation of one request. */
-export const each = (make) =>
-  function* () {
-    yield make()
-  }

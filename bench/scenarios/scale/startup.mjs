@@ -2,24 +2,24 @@
 import { diskBytes } from '../../harness/disk.mjs'
 import { median } from '../../harness/numbers.mjs'
 import { keyOf, valueAt } from '../../harness/payload.mjs'
-import { PUTS_PER_TXN, startPerkv, statusOf, timestamp, withDirectory } from '../../harness/perkv.mjs'
-import { kill, rssBytes, stop } from '../../harness/process.mjs'
+import { PUTS_PER_TXN, startPerkv, statusOf, timestamp } from '../../harness/perkv.mjs'
+import { kill, makeDirectory, rssBytes, stop } from '../../harness/process.mjs'
 import { postJson } from '../../harness/requests.mjs'
 
 export const startup = {
   full: { locks: 100_000, starts: 11 },
   quick: { locks: 2000, starts: 1 },
   async run({ locks, starts }) {
-    const empty = await withDirectory((data) => startRow('empty', data, { starts }))
-    const locked = await withDirectory(async (data) => {
-      await leaveLocks(data, locks)
-      const check = async (server) => {
-        const { counts } = await statusOf(server)
-        if (counts.locks !== locks) throw new Error(`${counts.locks} locks after the restart, not ${locks}`)
-      }
-      return startRow(`${locks.toLocaleString('en-US')} locks, after kill -9`, data, { starts, end: kill, check })
-    })
-    return [empty, locked]
+    const data = makeDirectory()
+    await leaveLocks(data, locks)
+    const check = async (server) => {
+      const { counts } = await statusOf(server)
+      if (counts.locks !== locks) throw new Error(`${counts.locks} locks after the restart, not ${locks}`)
+    }
+    return [
+      await startRow('empty', makeDirectory(), { starts }),
+      await startRow(`${locks.toLocaleString('en-US')} locks, after kill -9`, data, { starts, end: kill, check }),
+    ]
   },
   tell: ({ blocks }) => [
     '### Start-up',
@@ -35,16 +35,13 @@ export async function startRow(directory, data, { starts, before, check, end = s
   for (let round = 0; round <= starts; round++) {
     const since = performance.now()
     const server = await startPerkv(data)
-    try {
-      const { status } = await fetch(`${server.url}/readyz`)
-      if (status !== 200) throw new Error(`/readyz: ${status}`)
-      if (round > 0) times.push(performance.now() - since) // The first one finds nothing that an earlier one left.
-      rss = rssBytes(server)
-      await check?.(server)
-      await before?.(server)
-    } finally {
-      await end(server)
-    }
+    const { status } = await fetch(`${server.url}/readyz`)
+    if (status !== 200) throw new Error(`/readyz: ${status}`)
+    if (round > 0) times.push(performance.now() - since) // The first one finds nothing that an earlier one left.
+    rss = rssBytes(server)
+    await check?.(server)
+    await before?.(server)
+    await end(server)
   }
   return {
     directory,
@@ -58,16 +55,13 @@ export async function startRow(directory, data, { starts, before, check, end = s
 
 async function leaveLocks(data, locks) {
   const server = await startPerkv(data)
-  try {
-    const start_ts = await timestamp(server)
-    for (let from = 0; from < locks; from += PUTS_PER_TXN) {
-      const mutations = Array.from({ length: Math.min(PUTS_PER_TXN, locks - from) }, (_, i) => ({
-        ...{ op: 'put', key: keyOf(from + i), value: valueAt(from + i) },
-      }))
-      const order = { mutations, primary: keyOf(0), start_ts, lock_ttl: 3_600_000 }
-      await server.call(postJson('/v1/percolator/prewrite', order))
-    }
-  } finally {
-    await kill(server)
+  const start_ts = await timestamp(server)
+  for (let from = 0; from < locks; from += PUTS_PER_TXN) {
+    const mutations = Array.from({ length: Math.min(PUTS_PER_TXN, locks - from) }, (_, i) => ({
+      ...{ op: 'put', key: keyOf(from + i), value: valueAt(from + i) },
+    }))
+    const order = { mutations, primary: keyOf(0), start_ts, lock_ttl: 3_600_000 }
+    await server.call(postJson('/v1/percolator/prewrite', order))
   }
+  await kill(server)
 }

@@ -3,10 +3,10 @@ import { settle } from '../../harness/disk.mjs'
 import { load } from '../../harness/load.mjs'
 import { median, percentile } from '../../harness/numbers.mjs'
 import { fill, startPerkv } from '../../harness/perkv.mjs'
-import { makeDirectory, removeDirectory, rssBytes, stop } from '../../harness/process.mjs'
+import { makeDirectory, rssBytes } from '../../harness/process.mjs'
 import { whole } from '../../harness/report.mjs'
 import { inTurn, metered } from '../../harness/rounds.mjs'
-import { each, uniform } from './requests.mjs'
+import { uniform } from './requests.mjs'
 
 const CONTENDERS = [
   { mib: 8, compression: 'snappy' },
@@ -27,10 +27,10 @@ export const uncached = {
       await fill(server, 0, keys)
       await settle(server)
     }
-    const operation = each(() => uniform.get(keys))
-    const contender = (server) => (seconds) => metered(server, () => load({ url: server.url, seconds, operation }))
+    const request = () => uniform.get(keys)
+    const contender = (server) => (seconds) => metered(server, () => load({ url: server.url, seconds, request }))
     const results = await inTurn(Object.fromEntries(servers.map((server, i) => [i, contender(server)])), turns)
-    const rows = CONTENDERS.map(({ mib, compression }, i) => {
+    return CONTENDERS.map(({ mib, compression }, i) => {
       const micros = results[i].map(({ cpu }) => cpu.all)
       return {
         '`--block-cache-bytes`': `${mib} MiB`,
@@ -40,9 +40,6 @@ export const uncached = {
         'resident, MB': rssBytes(servers[i]) / 1e6,
       }
     })
-    await Promise.all(servers.map(stop))
-    for (const { data } of servers) removeDirectory(data)
-    return rows
   },
   tell: ({ settings: { keys }, blocks }) => [
     '### Uncached reads',
