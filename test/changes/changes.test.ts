@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { Store } from '../../src/store/store.js'
 import { commit, putNow } from '../observers/support.js'
-import { del, put, testStores, utf8 } from '../store/support.js'
+import { del, prewriteOf, put, testStores, utf8 } from '../store/support.js'
 import { openChanges, Reader, shortAll } from './support.js'
 
 const stores = testStores()
@@ -56,6 +56,21 @@ test('a snapshot, then what follows', async () => {
   ])
   await putNow(store, 'a', 'd')
   expect(await reader.short()).toBe('put d=value of d')
+  await reader.end()
+})
+
+test('a snapshot that is asked for while a collection ends old locks waits for their end', async () => {
+  const store = await stores.open()
+  await putNow(store, 'b')
+  const startTs = await store.tso(1)
+  await store.prewrite(prewriteOf(startTs, [put('a')]))
+  await store.upkeep.raiseSafePoint(await store.tso(1))
+  const changes = openChanges(store)
+  const reader = new Reader(changes, { snapshot: true })
+  const first = reader.short()
+  await expect.poll(() => changes.status.behind).toBe(1)
+  await store.rollback({ keys: [utf8('a')], startTs })
+  expect([await first, await reader.short()]).toEqual(['pair b=value of b', 'snapshot_end'])
   await reader.end()
 })
 

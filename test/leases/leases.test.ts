@@ -88,6 +88,18 @@ describe('the disk', () => {
   })
 })
 
+test('a commit that waited for others is refused if its lease has ended meanwhile', async () => {
+  const leasing = await start()
+  const fence = await leasing.fence('a', 'x')
+  let committing: Promise<string> | undefined
+  await leasing.store.exclusive({ written: ['k'], read: [], isAlone: false }, async () => {
+    committing = codeOf(leasing.commit('a', fence, 'k'))
+    await turn()
+    await leasing.leases.remove('a', 'x', fence)
+  })
+  expect(await committing).toBe('precondition_failed')
+})
+
 describe.each([true, false])('after a write that failed, although it is on disk: %j', (lands) => {
   async function startFailing(): Promise<{ leasing: Leasing; fail: () => void }> {
     const tapped = new TappedEngine()

@@ -461,6 +461,18 @@ export function changeCases(contract: Contract): void {
     expect((await changesOf(store, { since: middle })).map(({ key }) => key)).toEqual(expected.slice(151))
   })
 
+  test('a reading may begin between commits that were written together', async () => {
+    const store = await open()
+    const [first, second] = [await lockNow(store, [put('a', '1')]), await lockNow(store, [put('b', '2')])]
+    const [commitTs, between, last] = [await store.tso(1), await store.tso(1), await store.tso(1)]
+    await Promise.all([
+      store.commit({ keys: [utf8('a')], startTs: first, commitTs }),
+      store.commit({ keys: [utf8('b')], startTs: second, commitTs: last }),
+    ])
+    await store.tso(1)
+    expect(await changesOf(store, { since: between })).toEqual([putAt('b', '2', second, last)])
+  })
+
   // ---- Removal
 
   test('delete_range is one change above the versions that it took, which are left out', async () => {
@@ -521,6 +533,15 @@ export function changeCases(contract: Contract): void {
       ['delete_range', 'a', 'b'],
       ['delete_range', 'x', 'y'],
     ])
+  })
+
+  test('once somebody has asked for resolved_ts, nothing commits below a delete_range after it', async () => {
+    const store = await open()
+    store.log.resolve()
+    const [startTs, commitTs] = [await store.tso(1), await store.tso(1)]
+    await store.deleteRange({ start: utf8('a'), end: utf8('b') })
+    await store.prewrite(prewriteOf(startTs, [put('a')]))
+    expect(await codeOf(store.commit({ keys: [utf8('a')], startTs, commitTs }))).toBe('commit_ts_expired')
   })
 
   test('what was collected is refused at once and in a reading that has begun; above it nothing is missing', {

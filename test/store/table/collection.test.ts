@@ -10,61 +10,17 @@ import { reservedKey } from '../../../src/percolator/codec/reserved-key.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import { RECORD } from '../../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../../src/store/table/layout/row-keys.js'
-import type {
-  Changed,
-  ColumnRange,
-  Expected,
-  RowsRequest,
-  RowWrite,
-  Table,
-  WalkRequest,
-} from '../../../src/store/table/layout/table.js'
+import type { ColumnRange, Table } from '../../../src/store/table/layout/table.js'
 import { encodeSafePoint } from '../../../src/store/table/rows/safe-point-record.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
 import { type Timestamp, timestampFromMs } from '../../../src/timestamp.js'
 import { codeOf, del, prewriteOf, put, read, utf8 } from '../support.js'
 import { MemoryTable } from './memory-table.js'
 import { inLeaps } from './several-databases.js'
+import { WatchedTable } from './watched-table.js'
 
 const COMMITS = Number(process.env['PERKV_TEST_TXNS'] ?? 3000)
 const FAMILIES: readonly ColumnRange[] = (['l', 'w', 'r', 'd', 'v'] as const).map((family) => ({ family }))
-
-/** The table as one server calls it. The test may hold its changes, and do something between its reads. */
-class WatchedTable implements Table {
-  readonly #table: Table
-  onChange: (key: Buffer) => Promise<void> | undefined = () => undefined
-  onRows: (request: RowsRequest) => Promise<void> | undefined = () => undefined
-  onWalk: (request: WalkRequest) => Promise<void> | undefined = () => undefined
-  reads = 0
-
-  constructor(table: Table) {
-    this.#table = table
-  }
-  get engine(): Table['engine'] {
-    return this.#table.engine
-  }
-  get calls(): Table['calls'] {
-    return this.#table.calls
-  }
-  get inFlight(): Table['inFlight'] {
-    return this.#table.inFlight
-  }
-  async rows(request: RowsRequest) {
-    this.reads++
-    await this.onRows(request)
-    return this.#table.rows(request)
-  }
-  async walk(request: WalkRequest) {
-    this.reads++
-    await this.onWalk(request)
-    return this.#table.walk(request)
-  }
-  async change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
-    await this.onChange(key)
-    return this.#table.change(key, expected, writes)
-  }
-  async close(): Promise<void> {}
-}
 
 /** Servers on one table, with one oracle. */
 async function servers(count: number, knownToAllMs?: number) {

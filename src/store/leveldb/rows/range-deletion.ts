@@ -57,10 +57,7 @@ export class RangeDeletion {
         releases.push(() => removals.delete(ts))
         // A later commit at or below `ts` would be in the database, but missing from feeds. Before resolved_ts is first used,
         // clients may commit at timestamps of their choice in the past, as they may without this call.
-        if (changes.resolved.passed > 0) {
-          changes.resolved.pass(ts)
-          await this.#rows.observeRead(ts)
-        }
+        if (changes.resolved.passed > 0) changes.resolved.pass(ts)
         await this.#batchesInFlight(start, end)
         await endTransactions()
         const few = await this.#fewKeys(start, end)

@@ -73,6 +73,19 @@ test('a removal whose first write did not land is none, and holds nothing', asyn
   expect((await store.scan({ start: utf8('k/'), limit: KEYS, ts })).pairs).toHaveLength(KEYS)
 })
 
+test('resolved_ts does not pass a short removal of which nobody knows whether it landed', async () => {
+  const engine = new TappedEngine()
+  const store = await stores.open({ openEngine: engine.open })
+  const before = store.log.resolve()
+  engine.onRequireRoom = () => Promise.reject(new EngineFailure('disk full')) // The database is not opened again.
+  onWrites(engine, async (_, land) => {
+    await land()
+    throw new EngineFailure('no answer')
+  })
+  expect(await codeOf(store.deleteRange({ start: utf8('k/'), end: utf8('k0') }))).toBe('storage_unavailable')
+  expect(store.log.resolve()).toBe(before)
+})
+
 test('a long removal goes on by itself after reads that failed', { tags: ['long'] }, async () => {
   const engine = new TappedEngine()
   const store = await filled(engine)
