@@ -110,11 +110,13 @@ export class Reads {
     return { found: true, ...version }
   }
 
+  /** Without `ts` several keys are read at one of now: rows are read one after another, and would show half a transaction. */
   batchGet(request: BatchGetRequest): Promise<PairsAnswer> {
-    return untilWhole(() => this.#batchGet(request))
+    const { keys, ts = keys.length === 1 ? TIMESTAMP_MAX : undefined } = request
+    return untilWhole(async () => this.#batchGet({ ...request, ts: ts ?? (await this.#source.next()) }))
   }
 
-  async #batchGet({ keys, ts = TIMESTAMP_MAX, keyOnly }: BatchGetRequest): Promise<PairsAnswer> {
+  async #batchGet({ keys, ts, keyOnly }: BatchGetRequest & { readonly ts: Timestamp }): Promise<PairsAnswer> {
     this.#answers.requireRoom()
     await this.#observe(ts)
     const rows = await this.#at(keys, ts)
