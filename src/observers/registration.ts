@@ -56,6 +56,7 @@ function encodeObserver({ id, range, options, sinceTs, isPaused }: StoredObserve
     backoffMs,
     backoffMaxMs,
     maxDepth,
+    Math.floor(Math.random() * 2 ** 48), // Makes each value of a record another one: see RecordKind.
   ])
 }
 

@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
 import type { SystemName } from '../../../src/store/system-records.js'
+import { RECORD, REVISION } from '../../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../../src/store/table/layout/row-keys.js'
+import { replaceRecord } from '../../../src/store/table/layout/server-record.js'
 import { prewriteOf, put, read, utf8 } from '../support.js'
 import { type Fate, MemoryTable } from './memory-table.js'
 import { openTableStore } from './open-table-store.js'
@@ -99,6 +101,7 @@ test('a late copy of the first write of a pin or an observer does not bring back
 test('a collection removes what a removed record has left after an hour, and no record', async () => {
   const { table, store } = await opened()
   const [gone, young, back] = ['pin/gone', 'pin/young', 'pin/back'] as const
+  const [like, odd] = ['pin/like', 'pin/odd'] as const
   const anHourAgo = Date.now() - 3_601_000
   const now = Date.now.bind(Date)
   Date.now = () => anHourAgo
@@ -111,14 +114,23 @@ test('a collection removes what a removed record has left after an hour, and no 
   await store.system.write([{ name: young, value: utf8('first') }])
   await store.system.write([{ name: young, value: undefined }])
   await store.system.write([{ name: back, value: utf8('second') }])
+  // Begins as a tombstone does.
+  await replaceRecord(table, rowKeyOfSystem(like), undefined, Buffer.alloc(16, 0xc1))
+  // No server writes such a row. The revision is very old.
+  table.put(rowKeyOfSystem(odd), [
+    { family: 'o', qualifier: RECORD, value: Buffer.from('record') },
+    { family: 'v', qualifier: REVISION, value: Buffer.alloc(16) },
+  ])
   await store.upkeep.collect(await store.tso(1))
-  const keys = [gone, young, back].map((name) => rowKeyOfSystem(name))
+  const keys = [gone, young, back, like, odd].map((name) => rowKeyOfSystem(name))
   const rows = await table.rows({ keys, columns: [{ family: 'o' }, { family: 'v' }] })
   expect(rows.map(({ key, cells }) => [key.toString('latin1', 2), cells.map(({ family }) => family).join('')])).toEqual(
     [
       [back, 'o'],
+      [like, 'o'],
+      [odd, 'ov'],
       [young, 'ov'],
     ],
   )
-  expect(await store.system.list('pin/')).toEqual(new Map([[back, utf8('second')]]))
+  expect([...(await store.system.list('pin/')).keys()]).toEqual([back, like, odd])
 })

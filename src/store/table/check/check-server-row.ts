@@ -6,7 +6,7 @@ import type { SystemName } from '../../system-records.js'
 import { decodeFormat } from '../format/format-row.js'
 import { CLAIM, RECORD, REVISION, SECRET_BYTES } from '../layout/layout.js'
 import { systemNameOf } from '../layout/row-keys.js'
-import { isTombstone } from '../layout/server-record.js'
+import { hasLeft, isTombstone, LEAVES_TOMBSTONE } from '../layout/server-record.js'
 import { decodeRestoreRecord } from '../restore/restore-row.js'
 import { type Finding, type ProblemKind, printColumn } from './check-row.js'
 import type { RawRow } from './raw-rows.js'
@@ -19,13 +19,17 @@ export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRe
   const shown = printKey(Buffer.from(name, 'latin1'))
   const findings: Finding[] = []
   const problem = (kind: ProblemKind, message: string): void => void findings.push({ kind, isProblem: true, message })
-  const isRemoved = row.cells.some(({ family, value }) => family === 'o' && isTombstone(value))
+  const revision = row.cells.find(({ family, qualifier }) => family === 'v' && qualifier.equals(REVISION))?.value
+  const isRemoved =
+    LEAVES_TOMBSTONE.test(name) &&
+    revision !== undefined &&
+    row.cells.some(({ family, value }) => family === 'o' && value !== undefined && hasLeft(value, revision))
   for (const cell of row.cells) {
     const { family, qualifier, value = Buffer.alloc(0), timestampMicros } = cell
     if (timestampMicros !== 0)
       problem('bad_cell_timestamp', `the server's row ${shown} has a cell at ${timestampMicros} µs, not at 0`)
     const isClaim = qualifier.equals(CLAIM) && name.startsWith('notify/')
-    if (family === 'v' && qualifier.equals(REVISION) && isRemoved) continue
+    if (isRemoved && (family === 'v' ? qualifier.equals(REVISION) : isTombstone(value))) continue
     if (family !== 'o' || !(isClaim || qualifier.equals(RECORD))) {
       problem('unknown_column', `the server's row ${shown} has a cell ${printColumn(cell)}, which no server writes`)
       continue
@@ -48,7 +52,6 @@ export function checkServerRow(row: RawRow, requireSystemRecord: RequireSystemRe
 
 /** Some kinds have other values here than on LevelDB. @throws CorruptRecord */
 function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSystemRecord): Finding | undefined {
-  if (isTombstone(value)) return undefined
   if (name === 'oracle') decodeOracleRecord(value)
   else if (name === 'format') decodeFormat(value)
   else if (name === 'secret') {

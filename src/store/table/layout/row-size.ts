@@ -4,6 +4,7 @@ import { REVISION_BYTES } from './revisions.js'
 import type { ColumnWrite } from './table.js'
 
 const COUNT_BYTES = 6
+const COUNTS_BYTES = 2 * COUNT_BYTES
 const PORTION_BYTES = TS_BYTES + COUNT_BYTES
 /** More are not begun. A full row has some 16, unless Deletes still go into it. */
 const PORTIONS_MAX = 32
@@ -27,38 +28,42 @@ export interface RowSize {
   readonly portions: readonly Portion[]
   /** Bytes of later changes. */
   readonly open: number
+  /** Of the value of the lock that stands, which a rollback removes with it. */
+  readonly pending: number
 }
 
-const EMPTY: RowSize = { portions: [], open: 0 }
+const EMPTY: RowSize = { portions: [], open: 0, pending: 0 }
 
 /** A revision without a size is of a row that a restore, a delete_range or a server on format 1 wrote last. */
 export function hasSize(revision: Buffer | undefined): boolean {
-  const bytes = (revision?.length ?? 0) - REVISION_BYTES - COUNT_BYTES
+  const bytes = (revision?.length ?? 0) - REVISION_BYTES - COUNTS_BYTES
   return bytes >= 0 && bytes % PORTION_BYTES === 0
 }
 
 export function sizeOf(revision: Buffer | undefined): RowSize {
   if (revision === undefined || !hasSize(revision)) return EMPTY
   const portions: Portion[] = []
-  for (let at = REVISION_BYTES + COUNT_BYTES; at < revision.length; at += PORTION_BYTES)
+  for (let at = REVISION_BYTES + COUNTS_BYTES; at < revision.length; at += PORTION_BYTES)
     portions.push({ upTo: readTs(revision, at, 'size'), bytes: revision.readUIntBE(at + TS_BYTES, COUNT_BYTES) })
-  return { portions, open: revision.readUIntBE(REVISION_BYTES, COUNT_BYTES) }
+  const open = revision.readUIntBE(REVISION_BYTES, COUNT_BYTES)
+  return { portions, open, pending: revision.readUIntBE(REVISION_BYTES + COUNT_BYTES, COUNT_BYTES) }
 }
 
-export function withSize(revision: Buffer, { portions, open }: RowSize): Buffer {
-  const out = Buffer.alloc(REVISION_BYTES + COUNT_BYTES + portions.length * PORTION_BYTES)
+export function withSize(revision: Buffer, { portions, open, pending }: RowSize): Buffer {
+  const out = Buffer.alloc(REVISION_BYTES + COUNTS_BYTES + portions.length * PORTION_BYTES)
   revision.copy(out)
   out.writeUIntBE(open, REVISION_BYTES, COUNT_BYTES)
+  out.writeUIntBE(pending, REVISION_BYTES + COUNT_BYTES, COUNT_BYTES)
   for (const [i, { upTo, bytes }] of portions.entries()) {
-    const at = REVISION_BYTES + COUNT_BYTES + i * PORTION_BYTES
+    const at = REVISION_BYTES + COUNTS_BYTES + i * PORTION_BYTES
     writeTs(out, upTo, at)
     out.writeUIntBE(bytes, at + TS_BYTES, COUNT_BYTES)
   }
   return out
 }
 
-export function bytesOf({ portions, open }: RowSize): number {
-  return portions.reduce((sum, { bytes }) => sum + bytes, open)
+export function bytesOf({ portions, open, pending }: RowSize): number {
+  return portions.reduce((sum, { bytes }) => sum + bytes, open + pending)
 }
 
 /**
@@ -67,23 +72,33 @@ export function bytesOf({ portions, open }: RowSize): number {
  */
 export function collectedTo(size: RowSize, ts: Timestamp, newest: Timestamp | undefined): RowSize {
   if (newest !== undefined && newest <= ts) return EMPTY
-  return { portions: size.portions.filter(({ upTo }) => upTo > ts), open: size.open }
+  return { ...size, portions: size.portions.filter(({ upTo }) => upTo > ts) }
 }
 
 /**
+ * @param isLocked whether a lock stands after the writes.
  * @param newest as above, after the writes: a portion is complete where no value waits for its record.
  * @param portionBytes from how many bytes on.
  */
 export function afterWrites(
-  { portions, open }: RowSize,
+  size: RowSize,
   writes: readonly ColumnWrite[],
+  isLocked: boolean,
   newest: Timestamp | undefined,
   portionBytes: number,
 ): RowSize {
-  let bytes = open
-  // A lock is replaced, and its value is counted with its record.
-  for (const { family, qualifier, value } of writes)
-    if (value !== undefined && family !== 'l' && family !== 'v') bytes += qualifier.length + value.length + CELL_BYTES
-  if (newest === undefined || bytes < portionBytes || portions.length === PORTIONS_MAX) return { portions, open: bytes }
-  return { portions: [...portions, { upTo: newest, bytes }], open: 0 }
+  let { open, pending } = size
+  let isCommitted = false
+  for (const { family, qualifier, value } of writes) {
+    if (value === undefined || family === 'l' || family === 'v') continue // A lock is replaced.
+    const bytes = qualifier.length + value.length + CELL_BYTES
+    if (family === 'd') pending = bytes
+    else open += bytes
+    isCommitted ||= family === 'w'
+  }
+  if (isCommitted) open += pending
+  if (isCommitted || !isLocked) pending = 0
+  if (newest === undefined || open < portionBytes || size.portions.length === PORTIONS_MAX)
+    return { ...size, open, pending }
+  return { portions: [...size.portions, { upTo: newest, bytes: open }], open: 0, pending }
 }

@@ -1,9 +1,12 @@
 import { certainChange } from './certain-change.js'
 import { RECORD, REVISION, revisionWrite } from './layout.js'
+import { REVISION_BYTES } from './revisions.js'
 import type { RowWrite, Table } from './table.js'
 
+/** Names of records that a late first write must not bring back. */
+export const LEAVES_TOMBSTONE = /^(?:pin|observer)\//
 const COLUMN = { family: 'o', qualifier: RECORD } as const
-/** No record begins with it: it is neither MessagePack nor text. */
+/** Neither MessagePack nor text begins with it, and other records do not have the length. */
 const TOMBSTONE = 0xc1
 
 /**
@@ -16,7 +19,12 @@ export function tombstoneOf(revision: Buffer): Buffer {
 }
 
 export function isTombstone(value: Uint8Array | undefined): boolean {
-  return value?.[0] === TOMBSTONE
+  return value?.length === 1 + REVISION_BYTES && value[0] === TOMBSTONE
+}
+
+/** True when this tombstone has left this revision, and so the row may go with it. */
+export function hasLeft(tombstone: Buffer, revision: Buffer): boolean {
+  return isTombstone(tombstone) && tombstone.subarray(1).equals(revision)
 }
 
 /**

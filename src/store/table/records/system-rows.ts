@@ -8,6 +8,7 @@ import { Revisions } from '../layout/revisions.js'
 import { rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
 import {
   isTombstone,
+  LEAVES_TOMBSTONE,
   readRecord,
   removeRecord,
   replaceRecord,
@@ -18,8 +19,6 @@ import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
-/** Records that a late first write must not bring back. */
-const LEAVES_TOMBSTONE = /^(?:pin|observer)\//
 
 /**
  * Records of the server itself, one row each. Several records are not written atomically, so their writer must cope with a part

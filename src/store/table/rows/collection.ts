@@ -14,10 +14,12 @@ import {
   decodeCells,
   garbageColumns,
   LOCK_COLUMN,
+  RECORD,
   REVISION_COLUMN,
 } from '../layout/layout.js'
 import { secondOf } from '../layout/revisions.js'
 import { allRowsFrom, keyOfRow, reservedRowRange, rowKeyOf } from '../layout/row-keys.js'
+import { hasLeft } from '../layout/server-record.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 import { type KnownRow, knownRow } from './known-row.js'
@@ -121,7 +123,7 @@ export class Collection {
   /** Removes from one row what no reader needs, without a walk. */
   async collectRow(key: Uint8Array): Promise<void> {
     await this.#observers.refresh()
-    await this.#collect([{ key: rowKeyOf(key), cells: [] }], this.#safePoint.cleared)
+    await this.#collect([{ key: rowKeyOf(key), cells: [] }], this.#safePoint.cleared, { isBrief: true })
   }
 
   async #deleteRow(scanned: KnownRow, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
@@ -146,7 +148,8 @@ export class Collection {
     return (await this.#rows.collect(row, taken)).row !== undefined
   }
 
-  async #collect(candidates: readonly TableRow[], safePoint: Timestamp): Promise<number> {
+  /** @param isBrief a request waits, so what is left after a few steps is for the next one, or for the walk. */
+  async #collect(candidates: readonly TableRow[], safePoint: Timestamp, { isBrief = false } = {}): Promise<number> {
     let removed = 0
     let left = candidates.filter((row) => this.#isWorthReading(row, safePoint)).map(({ key }) => key)
     for (let tries = 1; left.length > 0 && tries <= TRIES_MAX; ) {
@@ -163,7 +166,7 @@ export class Collection {
         }
       }
       left = again
-      if (!hasProgress) tries++
+      if (isBrief || !hasProgress) tries++
     }
     return removed
   }
@@ -188,8 +191,13 @@ export class Collection {
     const { lock, revision, writes } = cells
     const known = knownRow(key, cells, 'none', 0, 0)
     if (writes.length === 0) {
-      const isGone = lock !== undefined || revision === undefined || !this.#isOld(revision)
-      return { count: 0, isDone: isGone || (await this.#rows.remove(known)) }
+      const record = row.cells.find(({ family }) => family === 'o')?.value
+      const isKept =
+        lock !== undefined ||
+        revision === undefined ||
+        !this.#isOld(revision) ||
+        (record !== undefined && !hasLeft(record, revision))
+      return { count: 0, isDone: isKept || (await this.#rows.remove(known)) }
     }
     const old = writes.filter(({ commitTs }) => commitTs <= safePoint)
     const versions = old.filter(isData).length
@@ -226,5 +234,6 @@ function columnsAt(safePoint: Timestamp): readonly ColumnRange[] {
     { family: 'w', limit: 1 },
     { family: 'r', limit: 1 },
   ]
-  return [LOCK_COLUMN, REVISION_COLUMN, ...newest, ...garbageColumns(safePoint, RECORDS_AT_ONCE)]
+  const own: ColumnRange = { family: 'o', from: RECORD, to: RECORD }
+  return [LOCK_COLUMN, REVISION_COLUMN, own, ...newest, ...garbageColumns(safePoint, RECORDS_AT_ONCE)]
 }

@@ -1,6 +1,7 @@
 import { ENTRY_BYTES, entryCost, lockCost, pairBytes, pairCost } from '../../../bytes/answer-size.js'
 import { mergedRanges } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
+import { aboveSafePoint } from '../../../coordinator/above-safe-point.js'
 import type { LockInfo } from '../../../errors/lock-info.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { blocksRead } from '../../../percolator/actions/get.js'
@@ -113,7 +114,8 @@ export class Reads {
   /** Without `ts` several keys are read at one of now: rows are read one after another, and would show half a transaction. */
   batchGet(request: BatchGetRequest): Promise<PairsAnswer> {
     const { keys, ts = keys.length === 1 ? TIMESTAMP_MAX : undefined } = request
-    return untilWhole(async () => this.#batchGet({ ...request, ts: ts ?? (await this.#source.next()) }))
+    if (ts !== undefined) return untilWhole(() => this.#batchGet({ ...request, ts }))
+    return untilWhole(() => aboveSafePoint(async () => this.#batchGet({ ...request, ts: await this.#source.next() })))
   }
 
   async #batchGet({ keys, ts, keyOnly }: BatchGetRequest & { readonly ts: Timestamp }): Promise<PairsAnswer> {

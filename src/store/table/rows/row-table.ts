@@ -210,7 +210,8 @@ export class RowTable {
     const next = this.#revisions.next()
     if (this.#format() < SIZES_FORMAT && !hasSize(revision)) return next
     const newest = newestIn(after)
-    const size = afterWrites(sizeOf(revision), written, newest, this.#rowBytesMax / PORTIONS)
+    const isLocked = after.lock !== undefined
+    const size = afterWrites(sizeOf(revision), written, isLocked, newest, this.#rowBytesMax / PORTIONS)
     return withSize(next, collectedTo(size, upTo, newest))
   }
 
