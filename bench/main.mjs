@@ -123,11 +123,9 @@ function blocksOf(scenario, result) {
   return scenario.tell?.(result) ?? result.blocks
 }
 
-/** The report of a group, in the order of its scenarios. Results of harnesses before this one have no blocks, and are left out. */
+/** The report of a group, in the order of its scenarios. */
 function textOf(group, own) {
-  const present = Object.entries(GROUPS[group]).filter(
-    ([name]) => own[name] !== undefined && (own[name].blocks !== undefined || group === 'ratios'),
-  )
+  const present = Object.entries(GROUPS[group]).filter(([name]) => own[name] !== undefined)
   return markdownOf(merged(present.flatMap(([name, scenario]) => blocksOf(scenario, own[name]))))
 }
 

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { availableParallelism, cpus, loadavg, platform, release, totalmem } from 'node:os'
 import { fileSystem, timeFsyncs } from './disk.mjs'
+import { memoryNs } from './memory.mjs'
 import { latenciesOf, percentile } from './numbers.mjs'
 
 /**
@@ -149,7 +150,7 @@ export function merged(blocks) {
   })
 }
 
-/** What a result needs beside its figures. Takes some fsyncs. */
+/** What a result needs beside its figures. Takes some fsyncs, and half a second. */
 export function circumstances() {
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
   return {
@@ -165,6 +166,7 @@ export function circumstances() {
       file_system: fileSystem(),
       load_before: loadavg()[0],
       fsync_ms: percentile(timeFsyncs(50), 0.5),
+      memory_ns: Math.round(memoryNs()),
     },
   }
 }
@@ -182,11 +184,15 @@ export function settingOf(results) {
     ({ machine, node }) =>
       `${machine.cpu} with ${machine.cores} cores and ${Math.round(machine.memory_gib)} GiB (${[machine.system, machine.file_system, `Node ${node.slice(1)}`].filter(Boolean).join(', ')})`,
   )
-  const fsync = range('fsync_ms')
+  const [fsync, memory] = [range('fsync_ms'), range('memory_ns')]
   return wrapped(
     [
       `Measured on ${[...new Set(days)].toSorted().join(', ')} on ${machine}.`,
-      `The load average was ${range('load_before')} before${fsync === undefined ? '.' : `, and an fsync of 4 KiB took ${fsync} ms at the median.`}`,
-    ].join(' '),
+      `The load average was ${range('load_before')} before.`,
+      fsync === undefined ? '' : `An fsync of 4 KiB took ${fsync} ms at the median.`,
+      memory === undefined ? '' : `A line of memory took ${memory} ns.`,
+    ]
+      .filter(Boolean)
+      .join(' '),
   )
 }
