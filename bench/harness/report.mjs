@@ -190,7 +190,7 @@ export function settingOf(results) {
       `Measured on ${[...new Set(days)].toSorted().join(', ')} on ${machine}.`,
       `The load average was ${range('load_before')} before.`,
       fsync === undefined ? '' : `An fsync of 4 KiB took ${fsync} ms at the median.`,
-      memory === undefined ? '' : `A line of memory took ${memory} ns.`,
+      memory === undefined ? '' : `A line of 64 bytes came from memory in ${memory} ns.`,
     ]
       .filter(Boolean)
       .join(' '),

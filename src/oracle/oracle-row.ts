@@ -43,13 +43,12 @@ export function encodeOracleRecord({ epoch, url, id, mark, beat }: OracleRecord)
 }
 
 export function decodeOracleRecord(bytes: Uint8Array): OracleRecord {
-  const record: unknown = jsonFields(bytes)
+  const record: object = jsonFields(bytes)
   if (!isRecord(record)) throw new Error("the oracle's row is damaged")
   return record
 }
 
-function isRecord(value: unknown): value is OracleRecord {
-  if (typeof value !== 'object' || value === null) return false
+function isRecord(value: object): value is OracleRecord {
   const { epoch, url, id, mark, beat } = value as Partial<Record<keyof OracleRecord, unknown>>
   return (
     Object.keys(value).every((name) => NAMES.includes(name)) &&

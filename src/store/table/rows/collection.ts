@@ -148,7 +148,7 @@ export class Collection {
     return (await this.#rows.collect(row, taken)).row !== undefined
   }
 
-  /** @param isBrief a request waits, so what is left after a few steps is for the next one, or for the walk. */
+  /** @param isBrief a request waits for this, so it ends after a few steps; the next request or the walk goes on. */
   async #collect(candidates: readonly TableRow[], safePoint: Timestamp, { isBrief = false } = {}): Promise<number> {
     let removed = 0
     let left = candidates.filter((row) => this.#isWorthReading(row, safePoint)).map(({ key }) => key)

@@ -111,7 +111,10 @@ export class Reads {
     return { found: true, ...version }
   }
 
-  /** Without `ts` several keys are read at one of now: rows are read one after another, and would show half a transaction. */
+  /**
+   * Several keys without `ts` are read at a new timestamp. The table reads its rows one after another, so the latest version of
+   * each could show half a transaction.
+   */
   batchGet(request: BatchGetRequest): Promise<PairsAnswer> {
     const { keys, ts = keys.length === 1 ? TIMESTAMP_MAX : undefined } = request
     if (ts !== undefined) return untilWhole(() => this.#batchGet({ ...request, ts }))

@@ -43,7 +43,7 @@ export interface ChangedRow {
  * version and what was removed but not yet compacted.
  */
 const ROW_BYTES_MAX = 128 << 20
-/** Portions of a full row: it is known to be full by as much too early. */
+/** How many portions a full row has. After a collection, up to about one of them still counts what was removed. */
 const PORTIONS = 16
 
 export interface RowTableOptions {
