@@ -22,7 +22,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['store/calls'],
   ['store/table/layout'],
   ['store/table/format'],
-  ['store/table/observers', 'store/table/restore'],
+  ['store/table/log', 'store/table/observers', 'store/table/restore'],
   ['store/table/rows'],
   ['store/table/records', 'store/table/waits', 'store/table/check'],
   ['store/table'],

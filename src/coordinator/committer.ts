@@ -389,8 +389,10 @@ export class Committer {
       try {
         const [first, rest] = this.#firstCommitted(batches)
         const keys = first.map(({ key }) => key)
+        const { commitsPrimaryAlone } = this.context.commitOptions
+        const named = commitsPrimaryAlone ? { txnKeys: this.plan.mutations.map(({ key }) => key) } : {}
         const committed = await this.#surviving(true, () =>
-          this.context.api.commit({ keys, startTs, commitTs, primary, ...counted }),
+          this.context.api.commit({ keys, startTs, commitTs, primary, ...named, ...counted }),
         )
         if (rest.length > 0) this.context.inBackground(this.#commitRest(rest, committed.commitTs))
         return this.#committed('2pc', committed.commitTs)

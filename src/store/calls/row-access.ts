@@ -82,6 +82,8 @@ export interface Change<T> {
    * decided, `decidedEffects` has it.
    */
   readonly markDepth?: number | undefined
+  /** With the commit of a primary: all keys of the transaction, as far as the caller knows them. */
+  readonly txnKeys?: readonly Uint8Array[] | undefined
   readonly mayAccess?: MayAccess | undefined
   readonly stages?: Stages | undefined
   readonly isExclusive?: boolean

@@ -60,7 +60,7 @@ export class WriteCalls {
   }
 
   async commit(request: CommitRequest): Promise<CommitAnswer> {
-    const { startTs, keys, markDepth, mayAccess, stages } = request
+    const { startTs, keys, txnKeys, markDepth, mayAccess, stages } = request
     const depth: DepthOf = (_, lock) => (lock?.startTs === startTs ? 'none' : 'txn')
     await this.#rows.observe(request.commitTs) // Transactions that start later must see this commit.
     let primary: Lock | undefined
@@ -70,7 +70,7 @@ export class WriteCalls {
       return commitAll(rows, request)
     }
     try {
-      const answer = await this.#rows.update({ keys, startTs, depth, decide, markDepth, mayAccess, stages })
+      const answer = await this.#rows.update({ keys, startTs, depth, decide, txnKeys, markDepth, mayAccess, stages })
       if (primary !== undefined) this.#rows.meters.commits[primary.useAsyncCommit ? 'async' : 'twoPhase']++
       return answer
     } catch (error) {

@@ -21,6 +21,9 @@ import type { SystemRecords } from '../system-records.js'
 import type { TimeSource } from '../time-source.js'
 import type { Table } from './layout/table.js'
 import { TableScan } from './layout/table-scan.js'
+import { Decisions } from './log/decisions.js'
+import { FeedRow } from './log/feed-row.js'
+import { ServerLog } from './log/server-log.js'
 import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
@@ -115,7 +118,9 @@ export class TableStore implements Store {
   readonly #collection: Collection
   readonly #calls: WriteCalls
   readonly #pessimistic: PollingLocks
-  readonly #dead = new DeadLocks({ resolver: new LockResolver(this), now: () => this.now() })
+  readonly #resolver = new LockResolver(this)
+  readonly #decisions: Decisions
+  readonly #dead = new DeadLocks({ resolver: this.#resolver, now: () => this.now() })
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
   readonly #restoreGate: RestoreGate
@@ -158,6 +163,14 @@ export class TableStore implements Store {
     const registrations = new Registrations(observed, registeringMs)
     const hints = new Hints(table, observed, registrations)
     const cellSources = { observed, registrations, hints }
+    const feed = new FeedRow(table, registrations.registering)
+    const end = (primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> =>
+      this.#resolver.endNow({ primary, startTs })
+    this.#decisions = new Decisions({
+      ...{ feed, log: new ServerLog({ table, source: oracle }), end },
+      look: async (primary, startTs) =>
+        (await this.#rows.historyOf(primary, startTs)).find((write) => write.startTs === startTs)?.commitTs ?? 0,
+    })
     const cells = new CellRows(table, oracle, cellSources)
     this.cells = cells
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
@@ -165,7 +178,10 @@ export class TableStore implements Store {
       refresh: () => cells.refresh(),
       at: (key) => observed.at(key),
     })
-    this.#rows = new TableRows(rowTable, this.#scan, oracle, this.#safePoint, hints, this.#collection)
+    this.#rows = new TableRows({
+      ...{ table: rowTable, scan: this.#scan, source: oracle, safePoint: this.#safePoint, hints },
+      ...{ collection: this.#collection, decisions: this.#decisions },
+    })
     this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads })
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)
@@ -284,6 +300,7 @@ export class TableStore implements Store {
     this.#safePoint.close()
     this.#restoreGate.close()
     this.#watch?.close()
+    await this.#decisions.close()
     await this.#oracle.close()
     this.#onClose()
     await this.#table.close()

@@ -59,7 +59,7 @@ export function isRowOfUser(rowKey: Buffer): boolean {
 }
 
 export function rowKeyOfSystem(
-  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore' | 'format',
+  name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore' | 'format' | 'feed',
 ): Buffer {
   return Buffer.concat([SERVER, Buffer.from(name, 'latin1')])
 }

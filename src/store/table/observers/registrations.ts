@@ -1,22 +1,18 @@
 import type { RegisteredObserver } from '../../../observers/rules/observer.js'
 import { type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import type { Observed } from '../../observed.js'
-
-/** A copy older than this part of the registration time is read again in the background. */
-const FRESH_PART = 1 / 4
+import { CopyAsOf } from '../layout/copy-as-of.js'
 
 /**
  * This process's copy of the registered observers. A registration takes a timestamp after its record is written, and only commits
- * `registeringMs` above it have to be marked. So a copy whose read began when the timestamp `#asOf` had been handed out serves
- * commits up to that much above `#asOf`. No clock is involved: both are timestamps of the oracle.
+ * `registeringMs` above it have to be marked.
  */
 export class Registrations {
   readonly registering: Timestamp
   readonly #observed: Observed
+  readonly #copy: CopyAsOf
   #load: (() => Promise<readonly RegisteredObserver[]>) | undefined
   #ids: ReadonlySet<Timestamp> = new Set()
-  #asOf: Timestamp = -1
-  #loading: Promise<void> | undefined
 
   constructor(
     observed: Observed,
@@ -24,11 +20,12 @@ export class Registrations {
   ) {
     this.#observed = observed
     this.registering = timestampFromMs(registeringMs)
+    this.#copy = new CopyAsOf(this.registering, () => this.#read())
   }
 
   follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void> {
     this.#load = load
-    return this.#reload(0)
+    return this.#copy.refresh(0)
   }
 
   /**
@@ -44,47 +41,35 @@ export class Registrations {
    * @returns undefined when there is nothing to wait for.
    */
   beforeLocks(startTs: Timestamp, last: Timestamp): undefined | Promise<void> {
-    return this.#within(Math.min(startTs, last), this.registering / 2)
+    return this.#serving(Math.min(startTs, last), this.registering / 2)
   }
 
   /**
    * Await before a commit at `commitTs`, which the oracle has observed. @returns undefined when every observer of it is known.
    */
   beforeCommit(commitTs: Timestamp): undefined | Promise<void> {
-    return this.#within(commitTs, this.registering)
+    return this.#serving(commitTs, this.registering)
   }
 
-  #within(ts: Timestamp, ahead: Timestamp): undefined | Promise<void> {
-    if (this.#load === undefined) return undefined
-    if (ts > this.#asOf + ahead) return this.readAt(ts)
-    if (ts > this.#asOf + this.registering * FRESH_PART) this.#reload(ts).catch(() => {}) // In the background.
-    return undefined
+  #serving(ts: Timestamp, ahead: Timestamp): undefined | Promise<void> {
+    return this.#load === undefined ? undefined : this.#copy.serving(ts, ahead)
   }
 
   /** Fulfilled when the read of the copy began after `ts` had been handed out. */
-  async readAt(ts: Timestamp): Promise<void> {
-    while (ts > this.#asOf) await this.#reload(ts)
+  readAt(ts: Timestamp): Promise<void> {
+    return this.#copy.readAt(ts)
   }
 
   /** Fulfilled when the read of the copy began after this call. */
-  async refresh(last: Timestamp): Promise<void> {
-    await this.#loading?.catch(() => {})
-    await this.#reload(last)
+  refresh(last: Timestamp): Promise<void> {
+    return this.#copy.refresh(last)
   }
 
-  #reload(ts: Timestamp): Promise<void> {
-    this.#loading ??= this.#read(ts).finally(() => {
-      this.#loading = undefined
-    })
-    return this.#loading
-  }
-
-  async #read(ts: Timestamp): Promise<void> {
+  async #read(): Promise<void> {
     const observers = (await this.#load?.()) ?? []
     const ids = new Set(observers.map(({ id }) => id))
     for (const observer of observers) this.#observed.register(observer)
     for (const id of this.#ids) if (!ids.has(id)) this.#observed.unregister(id)
     this.#ids = ids
-    this.#asOf = Math.max(this.#asOf, ts)
   }
 }

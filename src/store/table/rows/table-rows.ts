@@ -16,6 +16,7 @@ import { Latches } from '../../latches.js'
 import { decodeCells, LOCK_COLUMN } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
 import type { TableScan } from '../layout/table-scan.js'
+import type { Decisions } from '../log/decisions.js'
 import type { Hints } from '../observers/hints.js'
 import type { Collection } from './collection.js'
 import { ContendedKeys } from './contended-keys.js'
@@ -53,6 +54,23 @@ interface Plan<T> {
   readonly first: number | undefined
 }
 
+export interface TableRowsOptions {
+  readonly table: RowTable
+  readonly scan: TableScan
+  readonly source: TimestampSource
+  readonly safePoint: SafePoint
+  readonly hints: Hints
+  readonly collection: Pick<Collection, 'collectRow'>
+  readonly decisions: Decisions
+}
+
+/** What was written of some rows. */
+interface WrittenRows {
+  readonly isWhole: boolean
+  readonly hasLanded: boolean
+  readonly wasUncertain: boolean
+}
+
 /**
  * Rows of the table. A change reads rows, decides, and writes each row if it is still as it was read. The rows of a change are
  * not written at one moment, so the row of the primary goes first whenever a transaction ends.
@@ -74,16 +92,11 @@ export class TableRows implements RowAccess {
   readonly #safePoint: SafePoint
   readonly #hints: Hints
   readonly #collection: Pick<Collection, 'collectRow'>
+  readonly #decisions: Decisions
 
-  constructor(
-    table: RowTable,
-    scan: TableScan,
-    source: TimestampSource,
-    safePoint: SafePoint,
-    hints: Hints,
-    collection: Pick<Collection, 'collectRow'>,
-  ) {
+  constructor({ table, scan, source, safePoint, hints, collection, decisions }: TableRowsOptions) {
     this.#collection = collection
+    this.#decisions = decisions
     this.#safePoint = safePoint
     this.#table = table
     this.#scan = scan
@@ -242,8 +255,9 @@ export class TableRows implements RowAccess {
   async #carryOut<T>(
     { decision: { mutations, onePc }, toWrite, first }: Plan<T>,
     held: readonly Held[],
-    { startTs, markDepth = 0 }: Change<T>,
+    change: Change<T>,
   ): Promise<Written> {
+    const { startTs, markDepth = 0 } = change
     const marking = markingKeys(onePc)
     this.#hints.requireFew(marking)
     // Repeated with each try, so that the locks are there while the hints are written.
@@ -252,8 +266,10 @@ export class TableRows implements RowAccess {
     const parts =
       first === undefined ? [[...toWrite.keys()]] : [[first], [...toWrite.keys()].filter((i) => i !== first)]
     let mayHaveLanded = false
-    for (const part of parts) {
-      const outcome = await this.#write(part, toWrite, held)
+    for (const [i, part] of parts.entries()) {
+      const write = (): Promise<WrittenRows> => this.#write(part, toWrite, held)
+      const outcome =
+        i === 0 && first !== undefined ? await this.#logged(first, toWrite, held, change, write) : await write()
       mayHaveLanded ||= outcome.hasLanded || outcome.wasUncertain
       if (!outcome.isWhole) return { isWhole: false, mayHaveLanded }
     }
@@ -261,6 +277,27 @@ export class TableRows implements RowAccess {
     if (marking.length > 0) await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: markDepth })
     this.#hints.committed(mutations)
     return { isWhole: true, mayHaveLanded }
+  }
+
+  /** Writes the first row, and logs it before and afterwards if it commits a primary and somebody reads the changes. */
+  async #logged<T>(
+    first: number,
+    toWrite: ReadonlyMap<number, readonly Mutation[]>,
+    held: readonly Held[],
+    { startTs, keys, txnKeys }: Change<T>,
+    write: () => Promise<WrittenRows>,
+  ): Promise<WrittenRows> {
+    const commitTs = commitTsIn(toWrite.get(first) ?? [], startTs)
+    const row = held[first]?.row
+    if (commitTs === undefined || row?.lock?.startTs !== startTs) return write()
+    const { key: primary, lock } = row
+    await this.#decisions.before(commitTs, this.#source.last)
+    if (!this.#decisions.isLogged(commitTs)) return write()
+    const named = txnKeys ?? keys.filter((_, i) => commitTsIn(toWrite.get(i) ?? [], startTs) !== undefined)
+    // A client that does not name all keys has them looked for. All locks of the transaction stand before it commits.
+    const isWhole = txnKeys !== undefined || (lock.txnSize > 0 && named.length >= lock.txnSize)
+    const all = isWhole ? named : ((await this.lockedBy(new Set([startTs]))).get(startTs) ?? named)
+    return this.#decisions.around({ startTs, commitTs, primary, keys: all }, write)
   }
 
   async #complete(
@@ -322,7 +359,7 @@ export class TableRows implements RowAccess {
     part: readonly number[],
     toWrite: ReadonlyMap<number, readonly Mutation[]>,
     held: readonly Held[],
-  ): Promise<{ readonly isWhole: boolean; readonly hasLanded: boolean; readonly wasUncertain: boolean }> {
+  ): Promise<WrittenRows> {
     let [isWhole, hasLanded, wasUncertain] = [true, false, false]
     for (let from = 0; from < part.length; from += ROWS_AT_ONCE) {
       const some = part.slice(from, from + ROWS_AT_ONCE)
@@ -421,6 +458,14 @@ function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[
   if (request === undefined) return []
   const marking = request.mutations.filter(({ op }) => op === 'put' || op === 'insert' || op === 'delete')
   return marking.map(({ key }) => key)
+}
+
+/** The commit_ts at which the mutations commit the transaction on their row. */
+function commitTsIn(mutations: readonly Mutation[], startTs: Timestamp): Timestamp | undefined {
+  for (const mutation of mutations)
+    if (mutation.type === 'put-write' && mutation.isFlag !== true && mutation.write.type !== 'rollback')
+      if (mutation.write.startTs === startTs) return mutation.write.commitTs
+  return undefined
 }
 
 const DEPTHS: readonly HistoryDepth[] = ['none', 'since', 'txn', 'data', 'all']

@@ -1,0 +1,141 @@
+import { KvError } from '../../../errors/kv-error.js'
+import { backgroundTimer } from '../../../event-loop/background-timer.js'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
+import type { Timestamp } from '../../../timestamp.js'
+import { Revisions } from '../layout/revisions.js'
+import type { Table } from '../layout/table.js'
+import type { Decision, Removal } from './log-record.js'
+import { OpenLog, OVER } from './open-log.js'
+
+const BEAT_MS = 250
+/** A log without a decision for so many beats ends. The next decision begins another. */
+const IDLE_BEATS = 240
+
+/** Call once it is certain. False: no change under way can bring the primary's write record with this commit_ts any more. */
+type Settle = (isCommitted: boolean) => void
+
+export interface ServerLogOptions {
+  readonly table: Table
+  readonly source: Pick<TimestampSource, 'last' | 'next'>
+  readonly pause?: ((ms: number) => Promise<void>) | undefined
+  readonly elapsedMs?: (() => number) | undefined
+  readonly chunkEntriesMax?: number | undefined
+}
+
+/**
+ * The log in which this server writes each commit of a primary before it makes it, and its outcome afterwards. README.md in this
+ * folder argues why readers of all logs miss none.
+ */
+export class ServerLog {
+  readonly #source: Pick<TimestampSource, 'last' | 'next'>
+  readonly #pause: (ms: number) => Promise<void>
+  readonly #begin: () => Promise<OpenLog>
+  #log: OpenLog | undefined
+  #opening: Promise<OpenLog> | undefined
+  #number = 0
+  #idleBeats = 0
+  #isClosed = false
+
+  constructor({
+    table,
+    source,
+    pause = pauseOf,
+    elapsedMs = () => performance.now(),
+    chunkEntriesMax,
+  }: ServerLogOptions) {
+    this.#source = source
+    this.#pause = pause
+    const options = { table, revisions: new Revisions(), pause, elapsedMs, chunkEntriesMax }
+    this.#begin = () => OpenLog.begin(() => source.next(), options)
+  }
+
+  /**
+   * Await before the primary's lock becomes a write record. The decision holds back what readers take for closed until it is
+   * settled.
+   * @throws KvError `commit_ts_expired` when readers may have passed the commit_ts; `storage_unavailable`: nothing may be committed.
+   */
+  async decide(commit: Omit<Decision, 'number'>): Promise<Settle> {
+    for (;;) {
+      const log = await this.#opened()
+      if (commit.commitTs <= log.closed) throw expired(commit, log.closed + 1)
+      const decision = { ...commit, number: ++this.#number }
+      if (await this.#isAppended(log.decide(decision))) return (isCommitted) => log.settle(decision, isCommitted)
+    }
+  }
+
+  /** Await before the removal of a range at `ts`. @returns false when readers may have passed `ts`: take a later one. */
+  async remove(removal: Removal): Promise<boolean> {
+    for (;;) {
+      const log = await this.#opened()
+      if (removal.ts <= log.closed) return false
+      if (await this.#isAppended(log.remove(removal))) return true
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#opening?.catch(() => {})
+    await this.#log?.end()
+  }
+
+  /** @returns false when the log is over, and another one is needed. @throws KvError `storage_unavailable` */
+  async #isAppended(appending: Promise<void>): Promise<boolean> {
+    this.#idleBeats = 0
+    try {
+      await appending
+      return true
+    } catch (error) {
+      if (error === OVER) return false
+      throw error
+    }
+  }
+
+  #opened(): OpenLog | Promise<OpenLog> {
+    if (this.#isClosed) throw new KvError('storage_unavailable', 'this server is stopping', {})
+    if (this.#log !== undefined && !this.#log.isOver) return this.#log
+    this.#opening ??= this.#open().finally(() => {
+      this.#opening = undefined
+    })
+    return this.#opening
+  }
+
+  async #open(): Promise<OpenLog> {
+    const log = await this.#begin()
+    this.#log = log
+    this.#idleBeats = 0
+    this.#beat(log).catch(() => {}) // Nothing in it throws.
+    return log
+  }
+
+  /**
+   * Closes what was the newest timestamp at the beat before, so that clients have had time to commit, until the log is over. A log
+   * that stands still is ended by others.
+   */
+  async #beat(log: OpenLog): Promise<void> {
+    for (let newest = log.closed; ; ) {
+      await this.#pause(BEAT_MS)
+      if (log.isOver) return
+      try {
+        await this.#source.next() // So that an idle server closes what has passed.
+        log.closable = newest
+        newest = this.#source.last
+        if (++this.#idleBeats >= IDLE_BEATS && log.isIdle) await log.end()
+        else await log.appended()
+      } catch {
+        // Without a timestamp the next beat tries again. A log that is over has no next one.
+      }
+    }
+  }
+}
+
+function pauseOf(ms: number): Promise<void> {
+  return new Promise((resolve) => void backgroundTimer(ms, resolve))
+}
+
+function expired(
+  { primary, startTs, commitTs }: Omit<Decision, 'number'>,
+  minCommitTs: Timestamp,
+): KvError<'commit_ts_expired'> {
+  const detail = `the change feed has passed the commit_ts ${commitTs}: take a new one`
+  return new KvError('commit_ts_expired', detail, { key: primary, startTs, attemptedCommitTs: commitTs, minCommitTs })
+}

@@ -1,0 +1,85 @@
+import { expect, test } from 'vitest'
+import type { Database } from '../../../../src/database/database.js'
+import type { Store } from '../../../../src/store/store.js'
+import { Decisions } from '../../../../src/store/table/log/decisions.js'
+import { FeedRow } from '../../../../src/store/table/log/feed-row.js'
+import { LogReader } from '../../../../src/store/table/log/log-reader.js'
+import { TableChangeLog } from '../../../../src/store/table/log/table-change-log.js'
+import { timestampFromMs } from '../../../../src/timestamp.js'
+import { text, utf8 } from '../../support.js'
+import { MemoryTable } from '../memory-table.js'
+import { checked, PlantedRows } from '../planted-rows.js'
+import { inLeaps, severalDatabases } from '../several-databases.js'
+
+/** As `severalDatabases` registers observers. */
+const SPAN = timestampFromMs(20)
+
+function changeLogOf(store: Store, table: MemoryTable, feed: FeedRow): TableChangeLog {
+  const source = {
+    get last() {
+      return store.now()
+    },
+    next: async () => store.tso(1),
+  }
+  const end = async (): Promise<number> => 0
+  const reader = new LogReader({ table, source, end })
+  return new TableChangeLog({ table, source, feed, reader, safePoint: () => 0 })
+}
+
+test('commits of all servers stand in logs once there is a reader, with all keys, and in none before', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const databases = await severalDatabases(table, 2)
+    const [one, two] = databases as [Database, Database]
+    const put = (database: Database, ...keys: string[]): Promise<unknown> => {
+      const ops = keys.map((key) => ({ op: 'put' as const, key: utf8(key), value: utf8('v') }))
+      return database.transact({ checks: [], ops, maxRetries: 10, lockWaitMs: 1000 })
+    }
+    await put(one, 'before')
+    const feed = new FeedRow(table, SPAN)
+    const log = changeLogOf(one.store, table, feed)
+    await log.begin()
+    const since = log.start
+    while ((await one.store.tso(1)) <= since);
+    await put(one, 'a', 'b')
+    await put(two, 'c')
+    const startTs = await two.store.tso(1)
+    for (const key of ['raw', 'other'])
+      await two.store.prewrite({
+        mutations: [{ op: 'put', key: utf8(key), value: utf8('v') }],
+        ...{ primary: utf8('raw'), startTs, lockTtl: 3000 },
+      })
+    await two.store.commit({ keys: [utf8('raw')], startTs, commitTs: await two.store.tso(1) })
+    const newest = await two.store.tso(1)
+    await expect.poll(() => log.resolve()).toBeGreaterThan(newest)
+    const found: string[] = []
+    for await (const { changes } of log.read({ since, upTo: newest }))
+      for (const change of changes)
+        found.push(`${change.type} ${text(change.key)} ${change.type === 'put' ? text(change.value ?? utf8('')) : ''}`)
+    expect(found).toEqual(['put a v', 'put b v', 'put c v', 'put other v', 'put raw v'])
+    expect((await checked(new PlantedRows(table))).findings).toEqual([])
+    for (const database of databases) await database.close()
+  })
+})
+
+test('a commit whose answer never came has the outcome that its primary tells, once it is ended', async () => {
+  for (const onRecord of [0, 11, 12]) {
+    const settled: boolean[] = []
+    const log = { decide: async () => (isCommitted: boolean) => void settled.push(isCommitted), close: async () => {} }
+    const ended = [new Error('away'), onRecord]
+    const decisions = new Decisions({
+      ...{ log, feed: { since: 1, before: () => undefined }, look: async () => 0 },
+      end: async () => {
+        const next = ended.length > 1 ? ended.shift() : onRecord
+        if (next instanceof Error) throw next
+        return onRecord
+      },
+    })
+    const commit = { startTs: 10, commitTs: 11, primary: utf8('k'), keys: [utf8('k')] }
+    const write = (): Promise<never> => Promise.reject(new Error('no answer'))
+    await inLeaps(new MemoryTable(), async () => {
+      await expect(decisions.around(commit, write)).rejects.toThrow('no answer')
+      await expect.poll(() => settled).toEqual([onRecord === 11])
+    })
+  }
+})

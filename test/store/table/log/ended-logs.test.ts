@@ -1,0 +1,159 @@
+import { expect, test } from 'vitest'
+import { isKvError } from '../../../../src/errors/kv-error.js'
+import type { Table } from '../../../../src/store/table/layout/table.js'
+import { LogReader } from '../../../../src/store/table/log/log-reader.js'
+import type { CommittedTxn, Removal } from '../../../../src/store/table/log/log-record.js'
+import { ServerLog } from '../../../../src/store/table/log/server-log.js'
+import { utf8 } from '../../support.js'
+import { type Fate, MemoryTable } from '../memory-table.js'
+import { PausableTable } from '../pausable-table.js'
+import { inLeaps } from '../several-databases.js'
+
+/** A server's log and a reader, whose time is set by hand. Beats come with `beat`. */
+function world(fate: () => Fate = () => 'done') {
+  const shared = new MemoryTable(fate)
+  const table = new PausableTable(shared)
+  const time = { ms: 0, last: 0 }
+  const source = {
+    get last() {
+      return time.last
+    },
+    next: async () => ++time.last,
+  }
+  const elapsedMs = (): number => time.ms
+  const beats: (() => void)[] = []
+  const pause = (ms: number): Promise<void> =>
+    ms < 100 ? Promise.resolve() : new Promise((resolve) => void beats.push(resolve))
+  const outcomes = new Map<number, number>()
+  const end = async (_: Uint8Array, startTs: number): Promise<number> => outcomes.get(startTs) ?? 0
+  const reader = (): LogReader => new LogReader({ table: shared, source, end, elapsedMs })
+  const serverOn = (on: Table): ServerLog => new ServerLog({ table: on, source, elapsedMs, pause, chunkEntriesMax: 3 })
+  return {
+    ...{ shared, table, outcomes, reader, server: serverOn(table), another: serverOn(shared) },
+    /** Lets beats pass until everything so far is closed. @returns resolved_ts */
+    async closed(reader: LogReader): Promise<number> {
+      const passed = time.last
+      const beat = (): Promise<number> => {
+        for (const call of beats.splice(0)) call()
+        return reader.poll()
+      }
+      await expect.poll(beat, { interval: 2 }).toBeGreaterThanOrEqual(passed)
+      return reader.resolved
+    },
+    newest: () => time.last,
+    /** The next commit_ts that a log takes. */
+    async commit(server: ServerLog, key: string): Promise<(isCommitted: boolean) => void> {
+      for (;;)
+        try {
+          const commitTs = await source.next()
+          return await server.decide({ startTs: commitTs - 1, commitTs, primary: utf8(key), keys: [utf8(key)] })
+        } catch (error) {
+          if (!isKvError(error, 'commit_ts_expired')) throw error
+        }
+    },
+    /** So long that a log which stands still is ended at the next look. */
+    async silence(reader: LogReader): Promise<void> {
+      await reader.poll()
+      time.ms += 60_000
+      await reader.poll()
+    },
+  }
+}
+
+async function all(reader: LogReader, since = 0): Promise<{ keys: string[]; removals: Removal[] }> {
+  const upTo = await reader.poll()
+  const txns: CommittedTxn[] = []
+  const removals: Removal[] = []
+  for await (const page of reader.pages(since, upTo)) {
+    txns.push(...page.txns)
+    removals.push(...page.removals)
+  }
+  return { keys: txns.map(({ keys }) => keys.map((key) => Buffer.from(key)).join()), removals }
+}
+
+test('what a dead server has decided holds readers back until its log is ended, and is then as its primary says', async () => {
+  const { server, reader, commit, outcomes, silence, newest } = world()
+  ;(await commit(server, 'told'))(true)
+  await commit(server, 'committed')
+  const commitTs = newest()
+  outcomes.set(commitTs - 1, commitTs)
+  await commit(server, 'not committed')
+  await commit(server, 'committed by another')
+  outcomes.set(newest() - 1, newest() + 1)
+  const [one, two] = [reader(), reader()]
+  expect(await one.poll()).toBeLessThan(commitTs)
+  expect((await all(one)).keys).toEqual([])
+  await Promise.all([silence(one), silence(two)])
+  for (const each of [one, two, reader()]) expect((await all(each)).keys).toEqual(['told', 'committed'])
+})
+
+test('a server whose log was ended while it stood still decides in another log, above what readers have passed', async () => {
+  const { server, table, reader, commit, silence, closed } = world()
+  const one = reader()
+  ;(await commit(server, 'a'))(true)
+  table.pause()
+  const late = commit(server, 'b')
+  await silence(one)
+  const passed = await one.poll()
+  table.goOn()
+  ;(await late)(true)
+  expect(await closed(one)).toBeGreaterThan(passed)
+  expect((await all(one, passed)).keys).toEqual(['b'])
+})
+
+test('a server that stood still until its log was ended and removed begins another', async () => {
+  const { server, another, table, reader, commit, silence, shared } = world()
+  const one = reader()
+  for (const key of ['a', 'b', 'c', 'd']) (await commit(server, key))(true)
+  table.pause()
+  const late = commit(server, 'e')
+  await silence(one)
+  const passed = await one.poll()
+  await one.trim(passed)
+  expect(
+    (await shared.rows({ ranges: [{ start: Buffer.of(0, 0), end: undefined }], columns: [{ family: 'o' }] })).length,
+  ).toBe(0)
+  table.goOn()
+  ;(await late)(true)
+  ;(await commit(another, 'f'))(true)
+  await server.close()
+  await another.close()
+  expect((await all(one, passed)).keys.sort()).toEqual(['e', 'f'])
+})
+
+test('collection removes the chunks that it has passed, and a reader finds what is above', async () => {
+  const { server, reader, commit, shared, closed } = world()
+  const chunks = async (): Promise<number> => {
+    const range = { start: Buffer.from('\0\0log/'), end: Buffer.from('\0\0log0') }
+    return (await shared.rows({ ranges: [range], columns: [{ family: 'v' }] })).length
+  }
+  const [one, two] = [reader(), reader()]
+  for (let i = 0; i < 10; i++) (await commit(server, `${i}`))(true)
+  const passed = await closed(one)
+  const removal = { ts: passed + 1000, start: utf8('a'), end: utf8('b') }
+  expect(await server.remove({ ...removal, ts: passed })).toBe(false)
+  expect(await server.remove(removal)).toBe(true)
+  expect((await all(one)).keys).toHaveLength(10)
+  const count = await chunks()
+  await one.trim(passed)
+  expect(await chunks()).toBeLessThan(count)
+  ;(await commit(server, 'after'))(true)
+  await server.close()
+  expect((await all(two, passed)).keys).toEqual(['after'])
+  await expect(all(two, 0)).rejects.toThrow('was removed')
+})
+
+test('an answer that never comes makes the decision fail, and the next one goes to another log', async () => {
+  let isAway = false
+  const { server, reader, commit, shared, silence, outcomes, newest } = world(() => (isAway ? 'not done' : 'done'))
+  ;(await commit(server, 'a'))(true)
+  outcomes.set(newest() - 1, newest())
+  isAway = true
+  await inLeaps(shared, () => expect(commit(server, 'b')).rejects.toMatchObject({ code: 'storage_unavailable' }))
+  isAway = false
+  ;(await commit(server, 'c'))(true)
+  await server.close()
+  const one = reader()
+  await silence(one)
+  expect((await all(one)).keys).toEqual(['a', 'c'])
+})

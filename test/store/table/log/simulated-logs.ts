@@ -1,0 +1,240 @@
+import { expect, vi } from 'vitest'
+import { isKvError } from '../../../../src/errors/kv-error.js'
+import { LogReader } from '../../../../src/store/table/log/log-reader.js'
+import type { CommittedTxn } from '../../../../src/store/table/log/log-record.js'
+import { ServerLog } from '../../../../src/store/table/log/server-log.js'
+import type { Timestamp } from '../../../../src/timestamp.js'
+import { type Fate, MemoryTable } from '../memory-table.js'
+import { PausableTable } from '../pausable-table.js'
+
+/** Timestamps per millisecond. */
+const PER_MS = 16
+const CHUNK_ENTRIES_MAX = 4
+
+type Primary =
+  | { readonly state: 'locked' | 'rolled back' }
+  | { readonly state: 'committed'; readonly commitTs: Timestamp }
+
+export interface SimulatedTxn {
+  readonly keys: number
+  /** Between its commit_ts and the request to commit. */
+  readonly thinkMs: number
+  /** Between the decision in the log and the change of the primary. */
+  readonly restMs: number
+  readonly change: 'done' | 'lost' | 'never'
+  /** Its commit_ts is made up, so far ahead of the oracle. */
+  readonly aheadMs: number
+  /** Asks a second server at the same time. */
+  readonly twice: boolean
+}
+
+interface Server {
+  readonly table: PausableTable
+  readonly log: ServerLog
+}
+
+/** Servers with logs, and readers of these, on one table. Time leaps where nothing is in flight. */
+export class SimulatedLogs {
+  readonly table: MemoryTable
+  readonly committed: CommittedTxn[] = []
+  readonly readers: SimulatedReader[] = []
+  readonly wrong: string[] = []
+  readonly counts = { committed: 0, ended: 0, expired: 0, unavailable: 0 }
+  readonly #servers: Server[] = []
+  readonly #primaries = new Map<Timestamp, Primary>()
+  #ts = 1000
+  #atMs = performance.now()
+
+  readonly #delayMs: () => number
+
+  /** @param delayMs twice per call. */
+  constructor(fate: () => Fate, delayMs: () => number) {
+    this.table = new MemoryTable(fate, () => 1, delayMs)
+    this.#delayMs = delayMs
+  }
+
+  // ---- What servers share
+
+  get last(): Timestamp {
+    const ms = Math.floor(performance.now() - this.#atMs)
+    this.#atMs += ms
+    this.#ts += ms * PER_MS
+    return this.#ts
+  }
+
+  readonly next = async (): Promise<Timestamp> => {
+    await this.#pass()
+    const ts = this.last + 1
+    this.#ts = ts
+    await this.#pass()
+    return ts
+  }
+
+  readonly end = async (_: Uint8Array, startTs: Timestamp): Promise<Timestamp> => {
+    this.counts.ended++
+    await this.#pass()
+    let primary = this.#primaries.get(startTs)
+    if (primary?.state !== 'committed') primary = { state: 'rolled back' }
+    this.#primaries.set(startTs, primary)
+    await this.#pass()
+    return primary.state === 'committed' ? primary.commitTs : 0
+  }
+
+  #commitPrimary(txn: CommittedTxn): void {
+    const { startTs, commitTs } = txn
+    if (this.#primaries.get(startTs)?.state !== 'locked') return
+    this.#primaries.set(startTs, { state: 'committed', commitTs })
+    for (const { resolved } of this.readers)
+      if (commitTs <= resolved) this.wrong.push(`a commit at ${commitTs} after ${resolved} was closed`)
+    this.committed.push(txn)
+    this.counts.committed++
+  }
+
+  async #pass(): Promise<void> {
+    await sleep(this.#delayMs())
+  }
+
+  // ---- Servers
+
+  server(i: number): Server {
+    const known = this.#servers[i]
+    if (known !== undefined) return known
+    const table = new PausableTable(this.table)
+    const source = this.#sourceOf(table)
+    const log = new ServerLog({ table, source, chunkEntriesMax: CHUNK_ENTRIES_MAX })
+    const server = { table, log }
+    this.#servers[i] = server
+    return server
+  }
+
+  /** It stands still for ever, wherever it is. The next one in its place begins a log of its own. */
+  kill(i: number): void {
+    this.server(i).table.pause()
+    delete this.#servers[i]
+  }
+
+  async stop(i: number): Promise<void> {
+    await this.server(i).log.close()
+    delete this.#servers[i]
+  }
+
+  /** What each server knows of the newest timestamp is what it was answered. */
+  #sourceOf(table: PausableTable) {
+    let last = 0
+    const going = (): Promise<unknown> => table.rows({ keys: [], columns: [] })
+    return {
+      get last() {
+        return last
+      },
+      next: async (): Promise<Timestamp> => {
+        await going()
+        const ts = await this.next()
+        await going()
+        last = Math.max(last, ts)
+        return ts
+      },
+    }
+  }
+
+  async run(i: number, txn: SimulatedTxn): Promise<void> {
+    const startTs = await this.next()
+    this.#primaries.set(startTs, { state: 'locked' })
+    const keys = Array.from({ length: txn.keys }, (_, key) => Buffer.from(`${startTs}/${key}`))
+    for (let tries = 0; tries < 10; tries++) {
+      const commitTs = (await this.next()) + txn.aheadMs * PER_MS
+      await sleep(txn.thinkMs)
+      const commit = { startTs, commitTs, keys, primary: keys[0] as Buffer }
+      const asked = txn.twice ? [i, i + 1] : [i]
+      const answers = await Promise.all(asked.map((at) => this.#commit(this.server(at), commit, txn)))
+      if (!answers.includes('again')) return
+    }
+  }
+
+  async #commit(
+    { table, log }: Server,
+    commit: CommittedTxn & { readonly primary: Buffer },
+    { restMs, change }: SimulatedTxn,
+  ): Promise<'again' | 'over'> {
+    const { startTs, commitTs, keys } = commit
+    try {
+      const settle = await log.decide(commit)
+      await sleep(restMs)
+      await table.rows({ keys: [], columns: [] }) // A server that stands still goes on here.
+      if (change === 'never') return 'over'
+      await this.#pass()
+      this.#commitPrimary({ startTs, commitTs, keys })
+      if (change === 'lost') {
+        await this.end(commit.primary, startTs)
+        await table.rows({ keys: [], columns: [] })
+      }
+      const primary = this.#primaries.get(startTs)
+      settle(primary?.state === 'committed' && primary.commitTs === commitTs)
+      return 'over'
+    } catch (error) {
+      if (isKvError(error, 'commit_ts_expired')) this.counts.expired++
+      else if (isKvError(error, 'storage_unavailable')) this.counts.unavailable++
+      else this.wrong.push(String(error))
+      return isKvError(error, 'commit_ts_expired') ? 'again' : 'over'
+    }
+  }
+
+  // ---- Time
+
+  reader(): SimulatedReader {
+    const reader = new SimulatedReader(this)
+    this.readers.push(reader)
+    return reader
+  }
+
+  /** Until `ms` have passed. */
+  async leap(ms: number): Promise<void> {
+    for (const endMs = performance.now() + ms; performance.now() < endMs; ) {
+      do for (let i = 0; i < 4; i++) await new Promise((next) => setImmediate(next))
+      while (this.table.inFlight.calls > 0)
+      vi.advanceTimersToNextTimer()
+    }
+  }
+}
+
+/** Follows all logs from the beginning. */
+export class SimulatedReader {
+  readonly seen: CommittedTxn[] = []
+  position: Timestamp = 0
+  readonly reader: LogReader
+  failure: unknown
+  isStopped = false
+
+  constructor(logs: SimulatedLogs) {
+    this.reader = new LogReader({ table: logs.table, source: logs, end: logs.end })
+  }
+
+  get resolved(): Timestamp {
+    return this.reader.resolved
+  }
+
+  async follow(everyMs: () => number): Promise<void> {
+    try {
+      for (; !this.isStopped; await sleep(everyMs())) await this.read()
+    } catch (error) {
+      if (!isKvError(error, 'storage_unavailable')) this.failure = error
+      else await this.follow(everyMs)
+    }
+  }
+
+  async read(): Promise<void> {
+    const resolved = await this.reader.poll()
+    for await (const { txns, upTo } of this.reader.pages(this.position, resolved)) {
+      for (const { commitTs } of txns) {
+        expect(commitTs).toBeGreaterThan(this.position)
+        expect(commitTs).toBeLessThanOrEqual(upTo)
+      }
+      expect(upTo).toBeLessThanOrEqual(resolved)
+      this.seen.push(...txns)
+      this.position = upTo
+    }
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
+}
