@@ -40,7 +40,8 @@ export interface StreamOrder {
 }
 
 export interface StreamSources {
-  readonly store: Store
+  /** Reads wait for locks. */
+  readonly store: Pick<Store, 'batchGet' | 'scan'>
   readonly log: ChangeLog
   readonly feed: Feed
   /** Shared by all streams. */

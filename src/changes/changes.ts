@@ -1,4 +1,4 @@
-import type { LockResolver } from '../coordinator/lock-resolver.js'
+import type { LockResolver, Waiting } from '../coordinator/lock-resolver.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
@@ -14,7 +14,6 @@ import {
 import { belowSafePoint } from '../percolator/errors.js'
 import { keyRangeOf } from '../percolator/given-range.js'
 import { expiresInMs } from '../percolator/lock.js'
-import { requireLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ChangeStream, type StreamOrder } from './change-stream.js'
@@ -38,6 +37,8 @@ import { Watches } from './watches.js'
 /** Locks are reported when their transactions are older than this. */
 const HELD_MS = 2000
 const NAMED_MAX = 16
+/** Longest wait of a stream for a transaction that holds a lock on a shared store. */
+const LOCK_WAIT_MS = 60_000
 
 export interface ChangesOptions {
   readonly limits: Pick<Limits, 'feedBytesMax' | 'pageBytesMax' | 'answerBytesMax' | 'holdMsMax'>
@@ -61,7 +62,7 @@ export interface HoldingLock extends LockInfo {
 export interface FeedStatus {
   /** 0: the feed has no reader. */
   readonly resolvedTs: Timestamp
-  /** How far resolved_ts is behind because locks hold it back. */
+  /** How far resolved_ts is behind because locks hold it back; on a shared store, whatever holds it back. */
   readonly lagMs: number
   /** Locks of transactions that are over two seconds old, whether or not the feed has readers. */
   readonly heldBackBy: readonly HoldingLock[]
@@ -81,6 +82,8 @@ export class Changes implements ChangesApi {
   /** Created when it is first needed. */
   #feed: Feed | undefined
   readonly #reads: PageReads
+  /** Below resolved_ts a shared store may still have locks: of transactions that are over, or commit later. */
+  readonly #snapshots: Pick<Store, 'batchGet' | 'scan'>
   readonly #streams = new Set<ChangeStream>()
 
   constructor(store: Store, options: ChangesOptions) {
@@ -89,6 +92,11 @@ export class Changes implements ChangesApi {
     this.#options = options
     this.#reads = new PageReads(store.answers)
     const { resolver } = options
+    const waiting = (): Waiting => ({ lockWaitMs: LOCK_WAIT_MS })
+    this.#snapshots = {
+      batchGet: async (request) => resolver.reading(() => store.batchGet(request), waiting),
+      scan: async (request) => resolver.reading(() => store.scan(request), waiting),
+    }
     this.watches = new Watches(store, (request) =>
       resolver.reading(
         () => store.get(request),
@@ -128,7 +136,7 @@ export class Changes implements ChangesApi {
     const { snapshot } = how
     if (snapshot === true && sinceTs !== undefined)
       throw invalid('since_ts', 'a snapshot is as of now: since_ts cannot be given with it')
-    const consumer = request.consumer === undefined ? undefined : this.consumers.state(request.consumer)
+    const consumer = request.consumer === undefined ? undefined : await this.consumers.get(request.consumer)
     const selected = rangesOf(request)
     if (consumer !== undefined && selected !== undefined)
       throw invalid('consumer', 'a consumer has a range of its own: give no other')
@@ -138,11 +146,11 @@ export class Changes implements ChangesApi {
     const begin = consumer === undefined ? sinceTs : this.consumers.beginOf(consumer.name, sinceTs)
     const since = typeof snapshot === 'object' ? snapshot.ts : snapshot ? undefined : begin
     const user = { fail: (error: unknown) => opened.stream?.fail(error) }
-    const log = requireLog(this.#store)
+    const { log } = this.#store
     await log.begin()
     this.#feed ??= new Feed({ store: this.#store, log, ...this.#options })
     const feed = this.#feed
-    feed.enter(user)
+    feed.enter(user, feed.isRunning ? feed.resolved : await log.resolve())
     try {
       const now = await feed.refresh()
       const { start } = log
@@ -151,7 +159,7 @@ export class Changes implements ChangesApi {
       if (position < start) throw belowSafePoint(position, start)
       opened.since = position
       const sources = {
-        store: this.#store,
+        store: this.#snapshots,
         log,
         feed,
         reads: this.#reads,
@@ -246,7 +254,8 @@ export class Changes implements ChangesApi {
     const { resolved, live, isRunning } = this.#feed ?? NO_FEED
     const now = this.#store.now()
     const heldBackBy = this.#heldBackBy(now)
-    const isHeld = isRunning && heldBackBy.length > 0
+    // Without a prompt log nothing tells why it is behind.
+    const isHeld = isRunning && (heldBackBy.length > 0 || this.#store.log.prompt === undefined)
     const lagMs = isHeld ? Math.max(0, physicalMs(now) - physicalMs(resolved)) : 0
     return { resolvedTs: isRunning ? resolved : 0, lagMs, heldBackBy, live, behind: this.#streams.size - live }
   }
@@ -256,8 +265,8 @@ export class Changes implements ChangesApi {
   }
 
   #heldBackBy(now: Timestamp): HoldingLock[] {
-    const held = this.#store.log?.heldBackBy(NAMED_MAX) ?? []
-    return held
+    return this.#store.log
+      .heldBackBy(NAMED_MAX)
       .filter(({ startTs }) => physicalMs(now) - physicalMs(startTs) >= HELD_MS)
       .map((lock) => ({ ...lock, expiresInMs: expiresInMs({ startTs: lock.startTs, ttlMs: lock.ttl }, now) }))
   }

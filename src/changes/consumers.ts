@@ -1,13 +1,17 @@
 import type { KeyRange } from '../bytes/key-range.js'
 import type { Page, PageRequest } from '../bytes/sorted-map.js'
+import { commitRow } from '../coordinator/commit-row.js'
+import type { TransactionContext } from '../coordinator/committer.js'
+import type { EffectsAsRows } from '../coordinator/effect-rows.js'
 import { integerOf } from '../errors/integer-of.js'
 import { invalid, KvError } from '../errors/kv-error.js'
+import type { Awaitable } from '../event-loop/after.js'
 import { throttle } from '../event-loop/throttle.js'
 import { HOLD_MS_MIN, type Limits } from '../limits.js'
 import { belowSafePoint } from '../percolator/errors.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
-import { type ChangeLog, requireLog } from '../store/change-log.js'
+import type { ChangeLog } from '../store/change-log.js'
 import { CONSUMERS } from '../store/consumers.js'
 import type { Pace } from '../store/pace.js'
 import { type RecordKind, RecordTable } from '../store/record-table.js'
@@ -17,6 +21,7 @@ import { Gap, widen } from './gap.js'
 import type { ConsumerRegistration, ConsumerState, ConsumersApi } from './rules/changes-api.js'
 import { decodeConsumer, encodeConsumer } from './rules/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from './rules/consumer.js'
+import { SharedPositions } from './shared-positions.js'
 
 const KIND: RecordKind<Consumer> = { prefix: CONSUMERS, encode: encodeConsumer, decode: decodeConsumer }
 const HOLD_MS_DEFAULT = 86_400_000
@@ -27,6 +32,8 @@ const LOOK_MS_MAX = 5000
 
 export interface ConsumersOptions {
   readonly limits: Pick<Limits, 'consumersMax' | 'holdMsMax'>
+  /** For the transactions by which consumers of a shared store acknowledge. Called after the start only. */
+  readonly context?: (() => TransactionContext) | undefined
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }
@@ -49,6 +56,8 @@ export class Consumers implements ConsumersApi {
   readonly #store: Store
   readonly #options: ConsumersOptions
   readonly #consumers: RecordTable<Consumer>
+  /** Absent for a store that one process has to itself: its records have all. */
+  readonly #shared: SharedPositions | undefined
   /** By the id of a consumer, as of the last look at the log. */
   #gaps: ReadonlyMap<Timestamp, KnownGap> = new Map()
   #timer: NodeJS.Timeout | undefined
@@ -61,6 +70,8 @@ export class Consumers implements ConsumersApi {
     this.#store = store
     this.#options = options
     this.#consumers = new RecordTable(store.system, KIND)
+    // Without a prompt log there are other servers, which change consumers too.
+    this.#shared = store.log.prompt === undefined ? new SharedPositions(store) : undefined
   }
 
   static async open(store: Store, options: ConsumersOptions): Promise<Consumers> {
@@ -84,9 +95,38 @@ export class Consumers implements ConsumersApi {
     await this.#moving
   }
 
-  /** A store without a log has no consumers. */
   get #log(): ChangeLog {
-    return requireLog(this.#store)
+    return this.#store.log
+  }
+
+  /** See `EffectsAsRows`. Absent where positions travel on one-phase commits. */
+  get effectsAsRows(): EffectsAsRows | undefined {
+    const shared = this.#shared
+    return shared && ((request) => shared.effectRows(request))
+  }
+
+  /**
+   * Reads what other servers may have changed. @param name absent: all consumers.
+   * @returns undefined when there are no other servers.
+   */
+  refresh(name?: string): undefined | Promise<void> {
+    return this.#shared && this.#refresh(this.#shared, name)
+  }
+
+  async #refresh(shared: SharedPositions, name: string | undefined): Promise<void> {
+    if (name === undefined) await this.#consumers.load()
+    else await this.#consumers.change(name, (present) => present)
+    const known = name === undefined ? [...this.#consumers.values()] : [this.#consumers.get(name)]
+    await shared.read(known.filter((consumer) => consumer !== undefined))
+  }
+
+  #withPosition(consumer: Consumer): Consumer {
+    return this.#shared?.of(consumer) ?? consumer
+  }
+
+  /** With their positions, as far as known. */
+  *#all(): Generator<Consumer, void, void> {
+    for (const consumer of this.#consumers.values()) yield this.#withPosition(consumer)
   }
 
   // ---- Calls
@@ -99,20 +139,13 @@ export class Consumers implements ConsumersApi {
     const keyRange = keyRangeOf(range)
     const hold = integerOf('hold_ms', holdMs ?? Math.min(HOLD_MS_DEFAULT, holdMsMax), HOLD_MS_MIN, holdMsMax)
     requireName('consumer', name)
-    const { name: store, traits } = this.#store
-    if (!traits.onePhaseCommit)
-      throw new KvError(
-        'not_supported',
-        `the store ${store} has no consumers, because it cannot commit in one phase`,
-        {},
-      )
     let isNew = false
     const consumer = await this.#consumers.change(name, async (present) => {
       if (present !== undefined && !isSameRange(keyRangeOf(present.range), keyRange)) {
         const text = `the consumer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { consumer: name })
       }
-      if (present !== undefined) return { ...present, range, holdMs: hold }
+      if (present !== undefined) return { ...present, range, holdMs: hold, ...(await this.#marked()) }
       // Including this one.
       if (this.#consumers.size > consumersMax)
         throw new KvError('overloaded', `there are ${consumersMax} consumers already`, {})
@@ -135,6 +168,7 @@ export class Consumers implements ConsumersApi {
   }
 
   async get(name: string): Promise<ConsumerState> {
+    await this.refresh(name)
     return this.state(name)
   }
 
@@ -166,32 +200,54 @@ export class Consumers implements ConsumersApi {
 
   /** @param mayAccess whether the caller may see the range. Default: all. */
   async page(request: PageRequest, mayAccess?: (range: KeyRange) => boolean): Promise<Page<ConsumerState>> {
+    await this.refresh()
     const { items, next } = await this.#consumers.page(request, ({ range }) => mayAccess?.(keyRangeOf(range)) !== false)
     return { items: items.map((consumer) => this.#stateOf(consumer)), next }
   }
 
   async remove(name: string): Promise<void> {
-    await this.#change(name, () => undefined)
+    const removed: Consumer[] = []
+    await this.#change(name, (consumer) => void removed.push(consumer))
+    const last = removed.at(-1)
+    if (last !== undefined) await this.#shared?.forget(last).catch((error) => this.#report(error))
   }
 
   async ack(name: string, ts: Timestamp): Promise<ConsumerState> {
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
+    // Above resolved_ts a transaction may still commit below `ts`.
+    const done = Math.min(ts, await this.#log.resolve())
+    if (this.#shared !== undefined) return this.#ackInRow(this.#shared, name, done)
     const acked = await this.#change(name, (consumer) => {
-      // Above resolved_ts a transaction may still commit below `ts`.
-      const done = Math.min(ts, this.#log.resolve())
       if (done <= consumer.ackedTs) return consumer
       return { ...consumer, position: Math.max(consumer.position, done), ackedTs: done }
     })
     return this.#stateOf(acked)
   }
 
+  async #ackInRow(shared: SharedPositions, name: string, ts: Timestamp): Promise<ConsumerState> {
+    requireName('consumer', name)
+    const { context } = this.#options
+    if (context === undefined) throw new Error('consumers of a shared store need a context')
+    await commitRow(context(), (startTs) => shared.moved(name, ts, startTs))
+    return this.get(name)
+  }
+
   async reset(name: string, sinceTs?: Timestamp): Promise<ConsumerState> {
     const now = await this.#store.tso(1)
-    const reset = await this.#change(name, (consumer) => {
+    await this.#log.begin()
+    const reset = await this.#change(name, async (consumer) => {
       const position = this.#originOf(sinceTs, now)
-      return { ...consumer, position, ackedTs: position }
+      const mark = await this.#marked()
+      // What was acknowledged before does not count any more: see `SharedPositions`.
+      const commitTs = mark.startTs ?? consumer.commitTs
+      return { ...consumer, position, ackedTs: position, ...mark, commitTs }
     })
     return this.#stateOf(reset)
+  }
+
+  /** Makes the record differ from all that it was: where servers share the store, no two of its values may be equal. */
+  async #marked(): Promise<{ readonly startTs?: Timestamp }> {
+    return this.#shared === undefined ? {} : { startTs: await this.#store.tso(1) }
   }
 
   // ---- Registrations
@@ -199,12 +255,12 @@ export class Consumers implements ConsumersApi {
   #find(name: string): Consumer {
     const consumer = this.#consumers.get(name)
     if (consumer === undefined) throw noSuchConsumer(name)
-    return consumer
+    return this.#withPosition(consumer)
   }
 
-  #change<C extends Consumer | undefined>(name: string, decide: (consumer: Consumer) => C): Promise<C> {
+  #change<C extends Consumer | undefined>(name: string, decide: (consumer: Consumer) => Awaitable<C>): Promise<C> {
     requireName('consumer', name)
-    return this.#consumers.change(name, (consumer) => {
+    return this.#consumers.change(name, (consumer): Awaitable<C> => {
       if (consumer === undefined) throw noSuchConsumer(name)
       return decide(consumer)
     })
@@ -223,7 +279,8 @@ export class Consumers implements ConsumersApi {
 
   // ---- Positions
 
-  #stateOf({ name, range, position, holdMs }: Consumer): ConsumerState {
+  #stateOf(consumer: Consumer): ConsumerState {
+    const { name, range, position, holdMs } = this.#withPosition(consumer)
     return { name, range, position, holdMs, lagMs: this.#lagMs(position), isLost: this.#isLost(position) }
   }
 
@@ -231,14 +288,16 @@ export class Consumers implements ConsumersApi {
     return position < this.#log.start
   }
 
-  /** Age of the position in milliseconds; 0 when nothing was committed above it. */
+  /** Age of the position in milliseconds; 0 when it is known that nothing was committed above it. */
   #lagMs(position: Timestamp): number {
-    return this.#log.newest <= position ? 0 : Math.max(0, physicalMs(this.#store.now()) - physicalMs(position))
+    const { prompt } = this.#log
+    if (prompt !== undefined && prompt.newest <= position) return 0
+    return Math.max(0, physicalMs(this.#store.now()) - physicalMs(position))
   }
 
   summary(): ConsumersSummary {
     let [count, lost, lagMs] = [0, 0, 0]
-    for (const { position } of this.#consumers.values()) {
+    for (const { position } of this.#all()) {
       count++
       if (this.#isLost(position)) lost++
       else lagMs = Math.max(lagMs, this.#lagMs(position))
@@ -249,7 +308,7 @@ export class Consumers implements ConsumersApi {
   /** The positions that hold collection back. */
   *holders(): Generator<{ readonly by: 'consumer'; readonly ts: Timestamp }, void, void> {
     for (const consumer of this.#consumers.possible()) {
-      const { position: ts } = consumer
+      const { position: ts } = this.#withPosition(consumer)
       if (ts >= this.#store.time.ago(this.#holdMsOf(consumer))) yield { by: 'consumer', ts }
     }
   }
@@ -269,11 +328,13 @@ export class Consumers implements ConsumersApi {
   }
 
   async #moveOn(): Promise<void> {
-    const present = [...this.#consumers.values()].filter(({ position }) => !this.#isLost(position))
+    await this.refresh()
+    if (this.#consumers.size > 0) await this.#log.begin() // Known since the first consumer was registered.
+    const present = [...this.#all()].filter(({ position }) => !this.#isLost(position))
     this.#gaps = new Map(present.map((consumer) => [consumer.id, this.#gapOf(consumer)]))
     if (present.length === 0 || this.#store.upkeep.restoring !== undefined) return
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
-    const resolvedTs = this.#log.resolve()
+    const resolvedTs = await this.#log.resolve()
     const signal = AbortSignal.any([this.#end.signal, AbortSignal.timeout(LOOK_MS_MAX)])
     const pace: Pace = { pause: (workedMs) => throttle(workedMs, signal), signal }
     const gaps = [...this.#gaps.values()].map(({ gap }) => gap)
@@ -284,8 +345,9 @@ export class Consumers implements ConsumersApi {
     // Other calls may have changed or removed the consumer meanwhile.
     const move = (consumer: Consumer | undefined): Consumer | undefined => {
       if (consumer === undefined) return undefined
-      const position = this.#target(consumer)
-      return position > consumer.position ? { ...consumer, position } : consumer
+      const moved = this.#withPosition(consumer)
+      const position = this.#target(moved)
+      return position > moved.position ? { ...consumer, position } : consumer
     }
     await Promise.all(moving.map(({ name }) => this.#consumers.change(name, move)))
   }

@@ -5,7 +5,7 @@ import { TimeSlicer } from '../event-loop/time-slicer.js'
 import type { Limits } from '../limits.js'
 import { type Change, isSameTxn, type LoggedChange } from '../percolator/change.js'
 import { RangeIndex } from '../percolator/range-index.js'
-import type { ChangeListener, ChangeLog } from '../store/change-log.js'
+import type { ChangeListener, ChangeLog, PromptLog } from '../store/change-log.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { Channel, type Follower } from './channel.js'
@@ -41,7 +41,7 @@ export interface FeedUser {
 
 /**
  * Follows resolved_ts while it has users, keeps the last committed transactions, and hands them to live streams. Changes come
- * from the store as they commit, and from its log where the store may not have reported some.
+ * from the store as they commit, and from its log where the store may not have reported some, or reports none.
  */
 export class Feed {
   readonly #sources: FeedSources
@@ -92,9 +92,9 @@ export class Feed {
 
   // ---- Users
 
-  /** @throws KvError `storage_unavailable` */
-  enter(user: FeedUser): void {
-    if (this.#users.size === 0) this.#start()
+  /** @param resolved of the store. */
+  enter(user: FeedUser, resolved: Timestamp): void {
+    if (this.#users.size === 0) this.#start(Math.max(resolved, this.#resolved))
     this.#users.add(user)
   }
 
@@ -102,14 +102,18 @@ export class Feed {
     if (this.#users.delete(user) && this.#users.size === 0) this.#stop()
   }
 
-  #start(): void {
-    const { log } = this.#sources
-    const resolved = log.resolve()
+  #start(resolved: Timestamp): void {
+    const { prompt } = this.#sources.log
     this.#become(resolved)
-    this.#uncovered = Math.max(resolved, log.newest)
+    this.#uncovered = Math.max(resolved, this.#newest)
     this.#ring.clear(resolved)
-    this.#stopListening = log.listen(this.#listener())
+    this.#stopListening = prompt?.listen(this.#listener()) ?? (() => {})
     this.#schedule()
+  }
+
+  /** Upper bound of what the store may have failed to report. */
+  get #newest(): Timestamp {
+    return this.#sources.log.prompt?.newest ?? Number.POSITIVE_INFINITY
   }
 
   #stop(): void {
@@ -150,7 +154,7 @@ export class Feed {
   /** Reads the changes up to the newest one from the log instead of memory. */
   #fallBackOnLog(): void {
     this.#pending.clear()
-    this.#uncovered = Math.max(this.#uncovered, this.#sources.log.newest)
+    this.#uncovered = Math.max(this.#uncovered, this.#newest)
   }
 
   // ---- Time
@@ -171,8 +175,9 @@ export class Feed {
     if (!this.isRunning) return
     this.#schedule()
     const { store, log } = this.#sources
+    const clock = store.time.clock()
     // A version may expire while no request takes a timestamp.
-    const isExpiring = this.#resolved < store.time.clock() && log.mayExpire(this.#resolved, store.time.clock())
+    const isExpiring = this.#resolved < clock && log.prompt?.mayExpire(this.#resolved, clock)
     this.#run(isExpiring ? this.refresh() : this.advance())
     const due = this.#wakes.takeDue(performance.now())
     if (due.length > 0) this.#run(this.refresh().finally(() => this.#wakes.wake(due)))
@@ -235,16 +240,18 @@ export class Feed {
   }
 
   async #advance(epoch: number): Promise<void> {
-    const upTo = this.#sources.log.resolve()
-    if (upTo <= this.#resolved) return
+    const { log } = this.#sources
+    const upTo = await log.resolve()
+    if (epoch !== this.#epoch || upTo <= this.#resolved) return
     try {
-      if (this.#resolved >= this.#uncovered && (await this.#fromPending(upTo, epoch))) return
+      const { prompt } = log
+      if (prompt && this.#resolved >= this.#uncovered && (await this.#fromPending(prompt, upTo, epoch))) return
       await this.#fromLog(upTo, epoch)
     } catch (error) {
       if (epoch !== this.#epoch) return
       this.#fallBackOnLog()
       if (!isKvError(error, 'ts_below_safe_point')) throw error
-      this.#beginAnew()
+      await this.#beginAnew(epoch)
     } finally {
       this.#group = undefined
       this.#endMatching()
@@ -252,8 +259,8 @@ export class Feed {
   }
 
   /** @returns false when the log must be read. */
-  async #fromPending(upTo: Timestamp, epoch: number): Promise<boolean> {
-    if (!(await this.#addExpiries(upTo, epoch))) return false
+  async #fromPending(log: PromptLog, upTo: Timestamp, epoch: number): Promise<boolean> {
+    if (!(await this.#addExpiries(log, upTo, epoch))) return false
     for (const slicer = new TimeSlicer(1); ; await slicer.next()) {
       if (epoch !== this.#epoch) return true
       if (this.#resolved < this.#uncovered) return false
@@ -264,7 +271,6 @@ export class Feed {
       }
       const last = taken.at(-1)
       if (last === undefined) break
-      const { log } = this.#sources
       for await (const page of taken.some(lacksValue) ? log.withValues(taken) : [taken])
         for (const change of page) {
           if (epoch !== this.#epoch) return true
@@ -278,8 +284,8 @@ export class Feed {
   }
 
   /** @returns false when they are too many to be kept. */
-  async #addExpiries(upTo: Timestamp, epoch: number): Promise<boolean> {
-    const { log, limits } = this.#sources
+  async #addExpiries(log: PromptLog, upTo: Timestamp, epoch: number): Promise<boolean> {
+    const { limits } = this.#sources
     if (!log.mayExpire(this.#resolved, upTo)) return true
     for await (const page of log.expiries(this.#resolved, upTo))
       for (const change of page) {
@@ -314,12 +320,13 @@ export class Feed {
    * Restarts at the present resolved_ts, without its streams: changes that they have not delivered may have been collected, also
    * some that the feed has not read.
    */
-  #beginAnew(): void {
+  async #beginAnew(epoch: number): Promise<void> {
+    const resolved = await this.#sources.log.resolve()
+    if (epoch !== this.#epoch) return
     for (const channel of [...this.#channels.values()]) {
       this.#wakes.wake(channel.dismissAll(this.#resolved))
       this.#forget(channel)
     }
-    const resolved = this.#sources.log.resolve()
     this.#setResolved(resolved)
     this.#ring.clear(resolved)
   }

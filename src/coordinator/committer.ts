@@ -20,6 +20,9 @@ import { onePhaseRequest } from './one-phase-request.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
+/** Keys of a transaction that a client names in its commit. With more the commit would become a long request. */
+const NAMED_MAX = 256
+
 export interface CommitOptions {
   /** Bytes of keys and values per prewrite. TiKV's `TxnCommitBatchSize`. */
   readonly batchBytes: number
@@ -389,8 +392,9 @@ export class Committer {
       try {
         const [first, rest] = this.#firstCommitted(batches)
         const keys = first.map(({ key }) => key)
-        const { commitsPrimaryAlone } = this.context.commitOptions
-        const named = commitsPrimaryAlone ? { txnKeys: this.plan.mutations.map(({ key }) => key) } : {}
+        const { mutations } = this.plan
+        const isNamed = this.context.commitOptions.commitsPrimaryAlone || mutations.length <= NAMED_MAX
+        const named = rest.length > 0 && isNamed ? { txnKeys: mutations.map(({ key }) => key) } : {}
         const committed = await this.#surviving(true, () =>
           this.context.api.commit({ keys, startTs, commitTs, primary, ...named, ...counted }),
         )

@@ -25,12 +25,29 @@ export interface EffectRows {
 }
 
 /**
- * Decides the acknowledgements and notifications among commit effects.
+ * Decides commit effects of some kinds.
  * @throws KvError `write_conflict` (`acknowledged`, `superseded`), `key_locked`, `ts_below_safe_point`, `not_found`,
  *   `invalid_argument`
  */
 export type EffectsAsRows = (request: EffectRowsRequest) => Promise<EffectRows>
 
-export function needsRows({ acks = [], notify = [] }: CommitEffects): boolean {
-  return acks.length > 0 || notify.some(({ keys }) => keys.length > 0)
+export function needsRows({ acks = [], notify = [], positions = [] }: CommitEffects): boolean {
+  return acks.length + positions.length > 0 || notify.some(({ keys }) => keys.length > 0)
+}
+
+/** @returns undefined where the store takes all commit effects with a prewrite. */
+export function joinedEffects(parts: readonly (EffectsAsRows | undefined)[]): EffectsAsRows | undefined {
+  const some = parts.filter((part) => part !== undefined)
+  if (some.length === 0) return undefined
+  return async (request) => {
+    const rows: EffectRows[] = []
+    for (const part of some) rows.push(await part(request))
+    return {
+      committedAt: rows.find(({ committedAt }) => committedAt !== undefined)?.committedAt,
+      mutations: rows.flatMap(({ mutations }) => mutations),
+      markDepth: Math.max(...rows.map(({ markDepth }) => markDepth)),
+      refusal: (error) => rows.reduce((refused, each) => each.refusal(refused), error),
+      committed: async () => void (await Promise.all(rows.map((each) => each.committed()))),
+    }
+  }
 }

@@ -363,7 +363,7 @@ export class Transaction {
       )
       this.#effectRows = effectRows
       mutations = [...mutations, ...effectRows.mutations]
-      commitEffects = { leases: commitEffects.leases, positions: commitEffects.positions }
+      commitEffects = { leases: commitEffects.leases }
     }
     const leases = commitEffects?.leases ?? []
     if (leases.length > 0)

@@ -9,6 +9,7 @@ import { SingleServer } from '../cluster/single-server.js'
 import { aboveSafePoint } from '../coordinator/above-safe-point.js'
 import { BELOW_LOCKS_AFTER_MS, belowLocks } from '../coordinator/below-locks.js'
 import { Coordinator } from '../coordinator/coordinator.js'
+import { joinedEffects } from '../coordinator/effect-rows.js'
 import type { Waiting } from '../coordinator/lock-resolver.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
 import { invalid, isKvError, KvError } from '../errors/kv-error.js'
@@ -177,6 +178,7 @@ export class Database {
       registry,
       openTransactions: () => this.transactions.startTs(),
       holders: () => this.changes.holders(),
+      refresh: () => this.changes.consumers.refresh(),
       beforehand: (safePoint: Timestamp) => observers.passTo(safePoint),
       afterwards: (safePoint: Timestamp, pace?: Pace) => observers.collect(safePoint, pace),
       onError: (error: unknown) => onError('garbage collection failed', error),
@@ -208,12 +210,12 @@ export class Database {
     const onFailure = (error: unknown): void => onError('background work of observers failed', error)
     const observers = await Observers.open(store, { limits, onError: onFailure, context: () => coordinator })
     const onLateFailure = (error: unknown): void => onError('background work of consumers failed', error)
-    const consumers = await Consumers.open(store, { limits, onError: onLateFailure })
+    const consumers = await Consumers.open(store, { limits, onError: onLateFailure, context: () => coordinator })
     const onLeaseFailure = (error: unknown): void => onError('background work of leases failed', error)
     const coordinator: Coordinator = new Coordinator(
       store,
       commitOptionsOf(store.traits),
-      observers.effectsAsRows,
+      joinedEffects([observers.effectsAsRows, consumers.effectsAsRows]),
       (...asked) => keys.attach(...asked),
     )
     const keys = new AttachedKeys(store, coordinator, limits)

@@ -32,6 +32,8 @@ export interface GcSources {
   readonly registry: Registry
   readonly openTransactions: () => Iterable<Timestamp>
   readonly holders?: (() => Iterable<Holder>) | undefined
+  /** Reads what other servers have changed of the holders. */
+  readonly refresh?: (() => undefined | Promise<unknown>) | undefined
   readonly beforehand?: CollectionOptions['beforehand']
   readonly afterwards?: CollectionOptions['afterwards']
   readonly onError: (error: unknown) => void
@@ -110,7 +112,7 @@ export class GcWorker {
   }
 
   async #collect(wanted: Timestamp, leading: AbortSignal): Promise<GcRun> {
-    const { store, pins, registry, beforehand, afterwards } = this.#sources
+    const { store, pins, registry, refresh, beforehand, afterwards } = this.#sources
     const startedAtMs = Date.now()
     const begin = performance.now()
     await resolveLocks(store, this.#resolver, wanted, store.now())
@@ -122,7 +124,7 @@ export class GcWorker {
         if (startTs >= store.safePoint) locked.add(Math.max(startTs - 1, store.safePoint))
     await this.#announce(wanted)
     const elsewhere = await registry.oldest()
-    if (registry.isShared) await pins.reload()
+    if (registry.isShared) await Promise.all([pins.reload(), refresh?.()])
     // Must run in one turn of the event loop from here until `refusingBelow` has set its limit.
     const holders: Holder[] = [
       ...pins.holders(),

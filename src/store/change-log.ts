@@ -1,6 +1,6 @@
 import type { KeyRange } from '../bytes/key-range.js'
-import { KvError } from '../errors/kv-error.js'
 import type { LockInfo } from '../errors/lock-info.js'
+import type { Awaitable } from '../event-loop/after.js'
 import type { Change, ExpiryChange, LoggedChange } from '../percolator/change.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -31,22 +31,19 @@ export interface ChangePage {
 export interface ChangeLog {
   /** The log has no changes at or below it: it begins there, or they were collected. A feed may begin at it, not below. */
   readonly start: Timestamp
-  /** Upper bound of the commit_ts of all changes, including those in flight and pairs that a restore has brought. */
-  readonly newest: Timestamp
 
   /**
    * Await before the first `resolve`, so that resolved_ts does not fall over a restart. Writes once per database. Until then, raw
-   * clients may use timestamps from before the last start.
-   * @throws KvError `storage_unavailable`
+   * clients may use timestamps from before the last start. On a shared store, the first call ever waits until all servers log.
+   * @throws KvError `storage_unavailable`, `not_supported`
    */
   begin(): Promise<void>
   /**
-   * Takes resolved_ts: the highest timestamp at which a scan of everything would meet no lock. From this turn of the event loop
-   * on nothing commits at or below it, and everything committed at or below it can be read. It never falls. The newest timestamp
-   * of the oracle bounds it, so an idle caller takes one first.
-   * @throws KvError `storage_unavailable` while a restore is incomplete.
+   * Takes resolved_ts: nothing commits at or below it any more, and everything committed at or below it can be read. It never
+   * falls.
+   * @throws KvError `storage_unavailable`, for example while a restore is incomplete.
    */
-  resolve(): Timestamp
+  resolve(): Awaitable<Timestamp>
   /** The locks that hold resolved_ts back most, at most `limit`. Leaves out locks of batches in flight. */
   heldBackBy(limit: number): readonly LockInfo[]
 
@@ -57,6 +54,24 @@ export interface ChangeLog {
    */
   read(request: ChangesRequest): AsyncGenerator<ChangePage, void>
 
+  /** Adds the values of puts that lack them, page by page. Leaves out keys that a delete_range removed. @throws as `read` */
+  withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void>
+
+  /** undefined: this process does not see all commits, so whoever follows the changes reads the log. */
+  readonly prompt: PromptLog | undefined
+}
+
+/** The log of a store that one process has to itself: it tells of changes as they commit. */
+export interface PromptLog extends ChangeLog {
+  /** Upper bound of the commit_ts of all changes, including those in flight and pairs that a restore has brought. */
+  readonly newest: Timestamp
+
+  /**
+   * The highest timestamp at which a scan of everything would meet no lock. From this turn of the event loop on nothing commits
+   * at or below it. The newest timestamp of the oracle bounds it, so an idle caller takes one first.
+   */
+  resolve(): Timestamp
+
   /** False when no version expires in `(since, upTo]`. True may mean that this is not known. */
   mayExpire(since: Timestamp, upTo: Timestamp): boolean
   /**
@@ -65,9 +80,6 @@ export interface ChangeLog {
    * @throws as `read`
    */
   expiries(since: Timestamp, upTo: Timestamp, options?: ExpiriesOptions): AsyncGenerator<readonly ExpiryChange[], void>
-
-  /** Adds the values of puts that lack them, page by page. Leaves out keys that a delete_range removed. @throws as `read` */
-  withValues(changes: readonly Change[]): AsyncGenerator<readonly Change[], void>
 
   /** The listener gets all changes from this turn of the event loop on. @returns a function that ends it. */
   listen(listener: ChangeListener): () => void
@@ -88,11 +100,4 @@ export interface KeyWatcher extends ChangeListener {
   keys(): Iterable<Uint8Array>
   /** The key may have changed since the last call, or is looked at for the first time. */
   changed(key: Uint8Array): void
-}
-
-/** @throws KvError `not_supported` */
-export function requireLog({ name, log }: { readonly name: string; readonly log: ChangeLog | undefined }): ChangeLog {
-  if (log !== undefined) return log
-  const detail = `the store ${name} keeps no log of changes, because no server sees the commits of all: it has no feed`
-  throw new KvError('not_supported', detail, {})
 }

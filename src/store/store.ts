@@ -12,7 +12,7 @@ import type {
 } from '../percolator/api.js'
 import type { Timestamp } from '../timestamp.js'
 import type { AnswerBudget, AnswerLease } from './answer-budget.js'
-import type { ChangeLog, KeyWatcher } from './change-log.js'
+import type { ChangeLog, KeyWatcher, PromptLog } from './change-log.js'
 import type { ConsumerMoves } from './consumers.js'
 import type { HeldLeases } from './held-leases.js'
 import type { HintedCells } from './hinted-cells.js'
@@ -166,7 +166,7 @@ export interface Store extends PercolatorApi {
   readonly figures: StoreFigures
   readonly locks: StandingLocks | undefined
   readonly files: StoreFiles | undefined
-  readonly log: ChangeLog | undefined
+  readonly log: ChangeLog
   /** Reads below it are refused; 0 before the first collection. */
   readonly safePoint: Timestamp
   readonly answers: AnswerBudget
@@ -238,5 +238,5 @@ export interface CompleteStore extends Store {
   readonly cells: MarkedCells
   readonly locks: StandingLocks
   readonly files: StoreFiles
-  readonly log: ChangeLog
+  readonly log: PromptLog
 }

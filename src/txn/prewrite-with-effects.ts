@@ -10,8 +10,8 @@ import { sameKey } from '../percolator/row.js'
 import type { Timestamp } from '../timestamp.js'
 
 /**
- * The prewrite of a client that coordinates its own transaction. If it has acknowledgements or notifications, and the
- * store needs two phases for them, this process commits the transaction, within this request or not at all. Rows of
+ * The prewrite of a client that coordinates its own transaction. If it has other commit effects than leases, and the store
+ * needs two phases for them, this process commits the transaction, within this request or not at all. Rows of
  * keys that are attached to leases go with it.
  * @throws as `Transaction.commit`.
  */
@@ -64,10 +64,7 @@ async function commitWithRows(
   const plan: CommitPlan = {
     ...{ startTs, primary, reads, stages, startedAt: performance.now() },
     mutations: all,
-    commitEffects:
-      commitEffects.leases?.length || commitEffects.positions?.length
-        ? { ...commitEffects, acks: [], notify: [] }
-        : undefined,
+    commitEffects: commitEffects.leases?.length ? { ...commitEffects, acks: [], notify: [], positions: [] } : undefined,
     forUpdateTs: forUpdateTs || undefined,
     grantedAt: forUpdateTs ? (key) => forUpdateTsMax?.[placeOf(key)] ?? forUpdateTs : undefined,
     actionOf,

@@ -229,7 +229,7 @@ test('streams that a transaction is too large for are woken in slices', async ()
   const limits = { feedBytesMax: 2 ** 20, pageBytesMax: 100 }
   const feed = new Feed({ store, log: store.log, limits, onError: fail })
   const user = { fail }
-  feed.enter(user)
+  feed.enter(user, store.log.resolve())
   await feed.refresh()
   let [inThisTurn, most, woken] = [0, 0, 0]
   const newTurn = (): void => {

@@ -3,7 +3,6 @@ import { keyText } from '../../src/bytes/key-text.js'
 import type { FeedEvent, FeedTxn, StreamRequest } from '../../src/changes/rules/changes-api.js'
 import { isKvError } from '../../src/errors/kv-error.js'
 import type { Change } from '../../src/percolator/change.js'
-import { requireLog } from '../../src/store/change-log.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Random } from '../anomalies/random.js'
 import { compareFed, type FedChange, type FedRange, fed, printFed } from './change-ledger.js'
@@ -97,18 +96,18 @@ export class Feeder {
     this.#snapshot = undefined
     if (dice < 3) {
       // From the first change on, while none was collected.
-      const start = await world.network.call(owner, 'log_start', true, ({ store }) => requireLog(store).start)
+      const start = await world.network.call(owner, 'log_start', true, ({ store }) => store.log.start)
       this.#position = start
       this.#copy = start === 0 ? new Map() : undefined
       return
     }
     const range = this.#range
     const { ts, pairs } = await world.network.call(owner, 'scan_resolved', true, async ({ store }) => {
-      await requireLog(store).begin()
+      await store.log.begin()
       await store.readTs()
-      const resolved = requireLog(store).resolve()
+      const resolved = await store.log.resolve()
       ledger.changes.resolved(resolved)
-      if (resolved < requireLog(store).start) return { ts: resolved, pairs: undefined } // It was collected.
+      if (resolved < store.log.start) return { ts: resolved, pairs: undefined } // It was collected.
       const found: [string, string][] = []
       let { start, end } = keyRangeOf(range)
       for (let isMore = true; isMore; ) {
@@ -187,18 +186,18 @@ export class Feeder {
     // All at the end: large transactions may follow each other over many pages.
     let pages = world.isEnding() ? Number.POSITIVE_INFINITY : 1 + random.below(4)
     return world.network.call(owner, 'read_log', true, async ({ store }) => {
-      await requireLog(store).begin()
+      await store.log.begin()
       if (isFresh) await store.readTs()
-      const resolved = requireLog(store).resolve()
+      const resolved = await store.log.resolve()
       world.ledger.changes.resolved(resolved)
       const told: Told[] = []
       const ranges = range === undefined ? undefined : [keyRangeOf(range)]
       if (resolved < since) {
         // A feed may begin at the safe point, which a collection may raise above locks that are still to be resolved.
-        if (since > requireLog(store).start) this.#complain(`resolved_ts is ${resolved}, where ${since} was delivered`)
+        if (since > store.log.start) this.#complain(`resolved_ts is ${resolved}, where ${since} was delivered`)
         return told
       }
-      for await (const { changes, upTo } of requireLog(store).read({ since, upTo: resolved, ranges })) {
+      for await (const { changes, upTo } of store.log.read({ since, upTo: resolved, ranges })) {
         told.push({ changes: changes.flatMap((change) => fed(fedOf(change), range) ?? []) }, { upTo })
         if (--pages === 0) break
       }

@@ -932,6 +932,27 @@ const SHARED = [
     'const isRetried = hint !== undefined && hint.commitTs === committed.commitTs;',
     'const isRetried = false;',
   ],
+  // Logs of servers
+  [
+    'readers pass decisions without an outcome',
+    'store/table/log/open-log',
+    'closable = Math.min(closable, commitTs - 1);',
+    'void commitTs;',
+  ],
+  ['what expires is not noted', 'store/table/log/decisions', 'this.putExpiries(expiring)', 'undefined'],
+  ['a delete_range is not logged', 'store/table/log/decisions', 'if (!this.isLogged(ts)) {', 'if (true) {'],
+  [
+    'a removal whose server failed is not finished',
+    'store/table/log/decisions',
+    'void this.#end(removal, settle);',
+    'settle(false);',
+  ],
+  [
+    'a collection passes resolved_ts',
+    'store/table/log/log-collection',
+    'Math.min(safePoint, await log.resolve())',
+    'safePoint',
+  ],
 ]
 
 /** Defects that 300 seeds did not find, with what they take, and the tests that find them instead. */
@@ -995,6 +1016,12 @@ const FOUND_ELSEWHERE = new Map([
   // No client can make such a record.
   ['a record may have any length', 'test/store/table/long-records.test.ts'],
   // Two: interactive transactions; a pin of another server, a moment old.
+  // Nobody reads changes in these worlds.
+  ['readers pass decisions without an outcome', 'test/store/table/log/logs.test.ts'],
+  ['what expires is not noted', 'test/store/table/log/feed.test.ts'],
+  ['a delete_range is not logged', 'test/store/table/log/feed.test.ts'],
+  ['a removal whose server failed is not finished', 'test/store/table/log/decisions.test.ts'],
+  ['a collection passes resolved_ts', 'test/store/table/log/log-collection.test.ts'],
   ['another server holds no snapshot', 'test/gc/gc-worker.test.ts'],
   ['pins of other servers are not looked for', 'test/gc/gc-worker.test.ts'],
   // A commit that stands still between its validation and its timestamp.

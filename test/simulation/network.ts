@@ -1,6 +1,5 @@
 import { ConnectionError } from '../../src/client/http/connection-error.js'
 import type { PercolatorApi } from '../../src/percolator/api.js'
-import { requireLog } from '../../src/store/change-log.js'
 import type { Faults } from './faults.js'
 import type { RunningServer } from './running-server.js'
 import type { Owner, Scheduler } from './scheduler.js'
@@ -140,8 +139,9 @@ export class Network {
       mvccGetByStartTs: through('mvcc_get_by_start_ts', ({ store }, request) => store.mvccGetByStartTs(request)),
       deleteRange: through('delete_range', async ({ store }, request) => {
         // Until somebody has asked for resolved_ts, a raw client may commit below a delete_range after it.
-        await requireLog(store).begin()
-        requireLog(store).resolve()
+        const { prompt } = store.log
+        await prompt?.begin()
+        prompt?.resolve()
         return store.deleteRange(request)
       }),
     }

@@ -16,7 +16,10 @@ export interface Consumer {
    * range.
    */
   readonly ackedTs: Timestamp
-  /** The last transaction that acknowledged; 0: none. */
+  /**
+   * The last transaction that acknowledged; 0: none. Where servers share the store, such a transaction has a row of its own
+   * (`PositionRow`); the record has timestamps of the last change here, and of the last reset.
+   */
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
 }

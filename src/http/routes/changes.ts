@@ -65,7 +65,7 @@ export function changeRoutes(app: FastifyInstance, context: AppContext): void {
   const ofConsumer = { access: 'read', query: FEED_PARAMETERS } as const
   app.get(CONSUMER_CHANGES, { schema: schemas.changes, config: ofConsumer }, async (request, reply) => {
     const name = nameInPath(request, 'consumer')
-    const { range, position } = context.database.changes.consumers.state(name)
+    const { range, position } = await context.database.changes.consumers.get(name)
     const selection = keyRangeOf(range)
     const requires = (grant: Grant): void => {
       if (!grant.mayAccessRange(selection)) throw noSuchConsumer(name)

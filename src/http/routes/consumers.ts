@@ -18,8 +18,9 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   const { consumers } = database.changes
 
   /** @throws KvError `not_found` */
-  function accessibleName(request: FastifyRequest): string {
+  async function accessibleName(request: FastifyRequest): Promise<string> {
     const name = nameInPath(request, 'consumer')
+    await consumers.refresh(name)
     const range = consumers.rangeOf(name)
     if (range === undefined || !request.grant.mayAccessRange(range)) throw noSuchConsumer(name)
     return name
@@ -43,19 +44,19 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   })
 
   app.get(CONSUMER, { schema: schemas.get, config: { access: 'read' } }, async (request, reply) =>
-    answer(request, reply, shown(consumers.state(accessibleName(request)))),
+    answer(request, reply, shown(consumers.state(await accessibleName(request)))),
   )
 
   const removing = { schema: schemas.remove, config: { access: 'write', bodyMayBeEmpty: true } } as const
   app.delete(CONSUMER, removing, async (request, reply) => {
-    await consumers.remove(accessibleName(request))
+    await consumers.remove(await accessibleName(request))
     return answer(request, reply, {})
   })
 
   const decodeAck = decoderOf(schemas.ack.body, limits)
   const acking = { schema: schemas.ack, config: { access: 'write', work: 'ending' } } as const
   app.post(`${CONSUMER}/ack`, acking, async (request, reply) => {
-    const name = accessibleName(request)
+    const name = await accessibleName(request)
     const { ts } = await decodeAck(request)
     return answer(request, reply, shown(await consumers.ack(name, ts)))
   })
@@ -63,7 +64,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   const decodeReset = decoderOf(schemas.reset.body, limits)
   const resetting = { schema: schemas.reset, config: { access: 'write', bodyMayBeEmpty: true } } as const
   app.post(`${CONSUMER}/reset`, resetting, async (request, reply) => {
-    const name = accessibleName(request)
+    const name = await accessibleName(request)
     const { sinceTs } = await decodeReset(request)
     return answer(request, reply, shown(await consumers.reset(name, sinceTs)))
   })

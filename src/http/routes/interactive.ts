@@ -6,13 +6,7 @@ import { rawBodies, rawValueOf } from '../admission/raw-bodies.js'
 import { timeoutSignal, untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
 import { answerVersion } from '../wire/answer-version.js'
-import {
-  commitEffectsOf,
-  leaseChecksOf,
-  refreshObservers,
-  requireAccess,
-  requireObserved,
-} from '../wire/commit-effects.js'
+import { commitEffectsOf, leaseChecksOf, refreshNamed, requireAccess, requireObserved } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { checksOf, preconditionsOf } from '../wire/etag.js'
 import { EXPIRY_PARAMETERS, queryExpiry } from '../wire/expiry.js'
@@ -140,7 +134,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const commitEffects = commitEffectsOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders: commitEffects })
     if (commitEffects !== undefined) {
-      await refreshObservers(commitEffects, database)
+      await refreshNamed(commitEffects, database)
       requireAccess(commitEffects, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(commitEffects, database)
     }

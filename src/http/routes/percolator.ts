@@ -15,7 +15,7 @@ import type { Access } from '../admission/access.js'
 import type { Work } from '../admission/admission.js'
 import { untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
-import { commitEffectsOf, refreshObservers, requireAccess } from '../wire/commit-effects.js'
+import { commitEffectsOf, refreshNamed, requireAccess } from '../wire/commit-effects.js'
 import { type Decoded, decoderOf } from '../wire/decode.js'
 import type { Answers } from '../wire/schemas/call-schema.js'
 import * as schemas from '../wire/schemas/percolator.js'
@@ -69,7 +69,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   call('prewrite', 'write', schemas.prewrite, async (body, { grant }) => {
     const commitEffects = body.riders && commitEffectsOf(body.riders, grant, limits, 'riders.')
     if (commitEffects === undefined) return store.prewrite(prewriteRequest(body, commitEffects))
-    await refreshObservers(commitEffects, database)
+    await refreshNamed(commitEffects, database)
     requireAccess(commitEffects, grant, database)
     return database.prewrite(prewriteRequest(body, commitEffects))
   })

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { untilDeadline } from '../connections/deadline.js'
-import { refreshObservers, requireAccess, requireObserved } from '../wire/commit-effects.js'
+import { refreshNamed, requireAccess, requireObserved } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerOutcome, idempotencyOf } from '../wire/idempotency-key.js'
 import { fingerprinted, oneShotOf } from '../wire/one-shot.js'
@@ -16,7 +16,7 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
       const asked = oneShotOf(await decode(request), request.grant, limits)
       const idempotency = await idempotencyOf(request, fingerprinted(asked))
       if (asked.commitEffects !== undefined) {
-        await refreshObservers(asked.commitEffects, database)
+        await refreshNamed(asked.commitEffects, database)
         requireAccess(asked.commitEffects, request.grant, database)
         if (idempotency === undefined) requireObserved(asked.commitEffects, database)
       }

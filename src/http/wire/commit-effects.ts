@@ -7,7 +7,6 @@ import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
 import { noSuchObserver, requireInRange } from '../../observers/rules/observer.js'
 import type { CommitEffects, LeaseGuard } from '../../percolator/commit-effects.js'
-import { requireLog } from '../../store/change-log.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
 
@@ -60,14 +59,17 @@ export function leaseChecksOf(checks: readonly { readonly lease: string; readonl
   return checks.map(({ lease, fence }, index) => ({ lease, fence, index }))
 }
 
-/** Reads observers that other servers may have registered. @returns undefined when all are known. */
-export function refreshObservers(
-  { acks = [], notify = [] }: CommitEffects,
-  { observers }: Pick<Database, 'observers'>,
-): undefined | Promise<void> {
-  return acks.length + notify.length === 0
-    ? undefined
-    : observers.refreshIfUnknown([...acks, ...notify].map(({ observer }) => observer))
+/** Reads observers and consumers that other servers may have registered. @returns undefined when all are known. */
+export function refreshNamed(
+  { acks = [], notify = [], positions = [] }: CommitEffects,
+  { observers, changes }: Pick<Database, 'observers' | 'changes'>,
+): undefined | Promise<unknown> {
+  const { consumers } = changes
+  const names = [...acks, ...notify].map(({ observer }) => observer)
+  const known = names.length === 0 ? undefined : observers.refreshIfUnknown(names)
+  const unknown = positions.filter(({ consumer }) => consumers.rangeOf(consumer) === undefined)
+  if (unknown.length === 0) return known
+  return Promise.all([known, ...unknown.map(({ consumer }) => consumers.refresh(consumer))])
 }
 
 /**
@@ -108,7 +110,8 @@ export function requireObserved(commitEffects: CommitEffects, { store, changes }
   }
   for (const [index, { consumer, from, ts }] of positions.entries()) {
     if (changes.consumers.rangeOf(consumer) === undefined) throw noSuchConsumer(consumer)
-    if (ts > from && ts > requireLog(store).resolve())
+    const { prompt } = store.log
+    if (prompt !== undefined && ts > from && ts > prompt.resolve())
       throw invalid(`positions[${index}].ts`, `positions[${index}].ts is above resolved_ts, in the future`)
   }
 }

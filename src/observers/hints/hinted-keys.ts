@@ -1,11 +1,8 @@
-import { Backoff } from '../../coordinator/backoff.js'
-import { Committer, type TransactionContext } from '../../coordinator/committer.js'
+import { commitRow } from '../../coordinator/commit-row.js'
+import type { TransactionContext } from '../../coordinator/committer.js'
 import type { EffectRowsRequest, EffectsAsRows } from '../../coordinator/effect-rows.js'
-import { Undetermined } from '../../coordinator/undetermined.js'
-import { isKvError, KvError } from '../../errors/kv-error.js'
+import { KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
-import { LOCK_WAIT_MS_DEFAULT } from '../../limits.js'
-import type { PrewriteMutation } from '../../percolator/api.js'
 import type { HintedCells } from '../../store/hinted-cells.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../timestamp.js'
 import type { DirtyKeys, DirtyKeysSources } from '../dirty-keys.js'
@@ -16,15 +13,12 @@ import { HintedObserver, type HintedObserverSources } from './hinted-observer.js
 
 /** `learn` relies on registrations that were read within this time. */
 const KNOWN_MS = 1000
-/** Attempts of an observer's own transaction. */
-const TRIES_MAX = 20
 
 /** The dirty keys of a store with several servers: commits write hints at keys that may be dirty. */
 export class HintedKeys implements DirtyKeys {
   readonly #sources: DirtyKeysSources
   readonly #observerSources: HintedObserverSources
   readonly #cells: HintedCells
-  readonly #context: () => TransactionContext
   readonly #byId = new Map<Timestamp, HintedObserver>()
   /** Time at which the known registrations were read. */
   #knownMs = Number.NEGATIVE_INFINITY
@@ -33,11 +27,10 @@ export class HintedKeys implements DirtyKeys {
   constructor(sources: DirtyKeysSources, cells: HintedCells, context: () => TransactionContext) {
     this.#sources = sources
     this.#cells = cells
-    this.#context = context
     this.#observerSources = {
       ...sources,
       cells,
-      commit: (mutationAt) => this.#commit(mutationAt),
+      commit: (mutationAt) => commitRow(context(), mutationAt),
       inForce: (observer) => this.#inForce(observer),
     }
   }
@@ -131,30 +124,6 @@ export class HintedKeys implements DirtyKeys {
 
   forget(_name: string, id: Timestamp | undefined): void {
     if (id !== undefined) this.#byId.delete(id)
-  }
-
-  // ---- Transactions of the observers themselves
-
-  /**
-   * Tries again when another server has rolled the transaction back because this process stalled for longer than its locks last.
-   */
-  async #commit(mutationAt: (startTs: Timestamp) => PrewriteMutation): Promise<Timestamp> {
-    const backoff = new Backoff()
-    for (let left = TRIES_MAX; ; left--) {
-      const startTs = await this.#sources.store.tso(1)
-      const mutation = mutationAt(startTs)
-      const plan = {
-        ...{ startTs, mutations: [mutation], primary: mutation.key, startedAt: performance.now() },
-        lockWaitMs: LOCK_WAIT_MS_DEFAULT,
-      }
-      try {
-        return await new Committer(this.#context(), plan).run()
-      } catch (error) {
-        const isConflict = isKvError(error, 'write_conflict') || isKvError(error, 'txn_lock_not_found')
-        if (!isConflict || left === 0) throw error instanceof Undetermined ? error.cause : error
-        await backoff.wait()
-      }
-    }
   }
 
   /** Nothing to do: expiries are hinted at when the version is written, and again when the cell is found clean. */

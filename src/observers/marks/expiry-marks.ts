@@ -1,7 +1,7 @@
 import { KvError } from '../../errors/kv-error.js'
 import { sleep } from '../../event-loop/sleep.js'
 import { asInteger, packRecord, unpackRecord } from '../../percolator/codec/record.js'
-import type { ChangeLog } from '../../store/change-log.js'
+import type { PromptLog } from '../../store/change-log.js'
 import type { MarkedCells } from '../../store/marked-cells.js'
 import type { Store } from '../../store/store.js'
 import type { SystemName, SystemWrite } from '../../store/system-records.js'
@@ -19,7 +19,7 @@ const CURSOR: SystemName = 'expiry/cursor'
 export interface ExpiryMarksSources {
   readonly store: Pick<Store, 'observed' | 'system' | 'time' | 'readTs'>
   readonly cells: MarkedCells
-  readonly log: ChangeLog
+  readonly log: PromptLog
   /** Called with failures of background work. */
   readonly onError: (error: unknown) => void
 }

@@ -1,4 +1,3 @@
-import { requireLog } from '../../store/change-log.js'
 import type { MarkedCells } from '../../store/marked-cells.js'
 import type { Pace } from '../../store/pace.js'
 import type { Timestamp } from '../../timestamp.js'
@@ -26,7 +25,9 @@ export class MarkedKeys implements DirtyKeys {
     this.#sources = sources
     const budget = new CellBudget(claimsMax)
     this.#observerSources = { ...sources, cells, budget, sizes }
-    this.#expiryMarks = new ExpiryMarks({ store, cells, log: requireLog(store), onError })
+    const { prompt: log } = store.log
+    if (log === undefined) throw new Error('marks need a store that sees all commits')
+    this.#expiryMarks = new ExpiryMarks({ store, cells, log, onError })
   }
 
   async open(): Promise<void> {

@@ -7,7 +7,7 @@ import { AnswerBudget } from '../answer-budget.js'
 import { endTransactionsIn } from '../calls/end-transactions.js'
 import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
-import type { ChangeLog } from '../change-log.js'
+import type { PromptLog } from '../change-log.js'
 import type { ConsumerMoves } from '../consumers.js'
 import type { HeldLeases } from '../held-leases.js'
 import { exclusiveLatches } from '../latch-set.js'
@@ -219,7 +219,7 @@ class LevelDbStore implements CompleteStore {
   readonly figures: StoreFigures
   readonly locks: StandingLocks
   readonly files: StoreFiles
-  readonly log: ChangeLog
+  readonly log: PromptLog
   readonly system: Store['system']
   readonly observed: Observed
   readonly cells: MarkedCells

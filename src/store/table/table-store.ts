@@ -7,8 +7,9 @@ import type { TimestampSource } from '../../oracle/timestamp-source.js'
 import type { PrewriteRequest } from '../../percolator/api.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { AnswerBudget } from '../answer-budget.js'
-import { endTransactionsIn } from '../calls/end-transactions.js'
+import { type BoundedRange, endTransactionsIn } from '../calls/end-transactions.js'
 import { WriteCalls } from '../calls/write-calls.js'
+import type { ChangeLog } from '../change-log.js'
 import { ConsumerMoves } from '../consumers.js'
 import { HeldLeases } from '../held-leases.js'
 import type { HintedCells } from '../hinted-cells.js'
@@ -22,8 +23,13 @@ import type { TimeSource } from '../time-source.js'
 import type { Table } from './layout/table.js'
 import { TableScan } from './layout/table-scan.js'
 import { Decisions } from './log/decisions.js'
+import { ExpiryRows } from './log/expiry-rows.js'
 import { FeedRow } from './log/feed-row.js'
+import { LogCollection } from './log/log-collection.js'
+import { LogReader, type LogReaderOptions } from './log/log-reader.js'
+import { removedBy } from './log/log-record.js'
 import { ServerLog } from './log/server-log.js'
+import { TableChangeLog } from './log/table-change-log.js'
 import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
@@ -54,7 +60,7 @@ export const TABLE_TRAITS: Traits = {
   restore: true,
   compact: false,
   lockCount: false,
-  changes: false,
+  changes: true,
   collection: true,
 }
 
@@ -85,6 +91,8 @@ export interface TableStoreOptions {
   readonly format?: (() => number) | undefined
   /** For tests: see `RowTableOptions`. */
   readonly rowBytesMax?: number | undefined
+  /** For tests: how often this server closes what has passed in its log, and looks at all logs. */
+  readonly feedMs?: number | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -100,8 +108,7 @@ export class TableStore implements Store {
   readonly figures: StoreFigures
   readonly locks = undefined
   readonly files = undefined
-  /** No process sees all commits. */
-  readonly log = undefined
+  readonly log: ChangeLog
   readonly observed = new Observed()
   readonly leases = new HeldLeases()
   readonly cells: HintedCells
@@ -120,6 +127,7 @@ export class TableStore implements Store {
   readonly #pessimistic: PollingLocks
   readonly #resolver = new LockResolver(this)
   readonly #decisions: Decisions
+  readonly #logs: LogCollection
   readonly #dead = new DeadLocks({ resolver: this.#resolver, now: () => this.now() })
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
@@ -164,13 +172,26 @@ export class TableStore implements Store {
     const hints = new Hints(table, observed, registrations)
     const cellSources = { observed, registrations, hints }
     const feed = new FeedRow(table, registrations.registering)
-    const end = (primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> =>
-      this.#resolver.endNow({ primary, startTs })
-    this.#decisions = new Decisions({
-      ...{ feed, log: new ServerLog({ table, source: oracle }), end },
-      look: async (primary, startTs) =>
-        (await this.#rows.historyOf(primary, startTs)).find((write) => write.startTs === startTs)?.commitTs ?? 0,
+    const expiries = new ExpiryRows(table)
+    const end: LogReaderOptions['end'] = async (decision) => {
+      const range = removedBy(decision)
+      if (range === undefined) return this.#resolver.endNow(decision)
+      await this.#removeRange(range, decision.commitTs)
+      return decision.commitTs
+    }
+    const look = async (primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> => {
+      const writes = await this.#rows.historyOf(primary, startTs)
+      return writes.find((write) => write.startTs === startTs && write.type !== 'rollback')?.commitTs ?? 0
+    }
+    const { feedMs } = options
+    const log = new ServerLog({ table, source: oracle, beatMs: feedMs })
+    this.#decisions = new Decisions({ feed, expiries, look, end, log })
+    const reader = new LogReader({ table, source: oracle, end })
+    this.log = new TableChangeLog({
+      ...{ table, source: oracle, feed, reader, expiries, format, look },
+      ...{ safePoint: this.#safePoint, lookMs: feedMs },
     })
+    this.#logs = new LogCollection({ feed, reader, expiries, log: this.log, safePoint: this.#safePoint })
     const cells = new CellRows(table, oracle, cellSources)
     this.cells = cells
     this.#reads = new Reads(table, rowTable, this.#scan, oracle, this.#safePoint, answers)
@@ -199,8 +220,13 @@ export class TableStore implements Store {
         const { id, ts, lastKey, pairs, bytes } = run
         return { id, ts, lastKey, pairs, bytes }
       },
-      raiseSafePoint: (safePoint, signal) => collection.raiseSafePoint(safePoint, signal),
-      collect: (safePoint, pace) => collection.collect(safePoint, pace),
+      raiseSafePoint: async (safePoint, signal) =>
+        collection.raiseSafePoint(await this.#logs.passed(safePoint), signal),
+      collect: async (safePoint, pace) => {
+        const removed = await collection.collect(await this.#logs.passed(safePoint), pace)
+        await this.#logs.collect(pace)
+        return removed
+      },
       restore: new Restoration(restoring).restore,
     }
     const pessimistic = this.#pessimistic
@@ -285,8 +311,10 @@ export class TableStore implements Store {
   readonly exclusive: Store['exclusive'] = (latchSet, body) =>
     this.#latches.hold(exclusiveLatches(latchSet), () => body(this.prewrite), latchSet.read)
 
-  readonly deleteRange: Store['deleteRange'] = async (range) => {
-    const ts = await this.tso(1) // Transactions that lock from now on commit above it.
+  /** Transactions that lock from now on commit above the timestamp. */
+  readonly deleteRange: Store['deleteRange'] = (range) => this.#decisions.remove(range, () => this.tso(1))
+
+  async #removeRange(range: BoundedRange, ts: Timestamp): Promise<void> {
     await endTransactionsIn(this, range)
     await this.#collection.deleteRange(range, ts, () => this.#oracle.last)
   }

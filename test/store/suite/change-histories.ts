@@ -2,8 +2,7 @@ import fc from 'fast-check'
 import { expect } from 'vitest'
 import type { KeyRange } from '../../../src/bytes/key-range.js'
 import type { PrewriteMutation } from '../../../src/percolator/api.js'
-import { requireLog } from '../../../src/store/change-log.js'
-import type { Store } from '../../../src/store/store.js'
+import type { CompleteStore } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { del, prewriteOf, put, text, unlessRefused, utf8 } from '../support.js'
 import { asText, changesOf, compareRead, historyOf, isIn, isRange, type ReadChange } from './change-readings.js'
@@ -94,7 +93,7 @@ export function changeHistoryCases({ open, test, kind }: Contract): void {
 }
 
 class History {
-  readonly #store: Store
+  readonly #store: CompleteStore
   readonly #hasOnePhase: boolean
   readonly #hasAsync: boolean
   readonly #open: OpenTxn[] = []
@@ -105,11 +104,11 @@ class History {
   #values = 0
   #removals = 0
 
-  constructor(store: Store, hasOnePhase: boolean, hasAsync: boolean) {
+  constructor(store: CompleteStore, hasOnePhase: boolean, hasAsync: boolean) {
     this.#store = store
     this.#hasOnePhase = hasOnePhase
     this.#hasAsync = hasAsync
-    requireLog(store).listen({
+    store.log.listen({
       onCommitted: (changes) => {
         // Taking resolved_ts here is legal: the store has no change of its own half done.
         const resolved = this.#resolved
@@ -125,7 +124,7 @@ class History {
   #resolved: Timestamp = 0
 
   #resolve(): Timestamp {
-    const resolved = requireLog(this.#store).resolve()
+    const resolved = this.#store.log.resolve()
     if (resolved < this.#resolved) throw new Error(`resolved_ts fell from ${this.#resolved} to ${resolved}`)
     this.#resolved = resolved
     return resolved
@@ -152,7 +151,7 @@ class History {
         return void (await unlessRefused(store.cleanup({ key: utf8(step.key), startTs: commitTs, currentTs: 0 })))
       }
       case 'follow': {
-        const since = requireLog(store).start
+        const since = store.log.start
         const resolved = this.#resolve()
         if (resolved < since) return // A collection is above all that was handed out.
         return unlessRefused(
@@ -224,7 +223,7 @@ class History {
 
   async check(looks: typeof windows extends fc.Arbitrary<infer T> ? T : never): Promise<void> {
     const store = this.#store
-    const since = requireLog(store).start
+    const since = store.log.start
     const whole = await changesOf(store, { since })
     expect([...whole].sort(compareRead)).toEqual(whole)
     const removals = whole.filter(isRange)

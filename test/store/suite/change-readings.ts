@@ -1,7 +1,6 @@
 import type { KeyRange } from '../../../src/bytes/key-range.js'
 import type { Change, RangeChange } from '../../../src/percolator/change.js'
 import type { ChangesRequest } from '../../../src/store/change-log.js'
-import { requireLog } from '../../../src/store/change-log.js'
 import type { Store } from '../../../src/store/store.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import { text } from '../support.js'
@@ -28,10 +27,10 @@ export function asText(change: Change): ReadChange {
 
 /** Everything that `request` reads, up to the newest resolved_ts unless it says otherwise. Checks what every page promises. */
 export async function changesOf(store: Store, request: Partial<ChangesRequest> = {}): Promise<ReadChange[]> {
-  const upTo = request.upTo ?? requireLog(store).resolve()
+  const upTo = request.upTo ?? (await store.log.resolve())
   const found: ReadChange[] = []
-  let passed: Timestamp = request.since ?? requireLog(store).start
-  for await (const page of requireLog(store).read({ since: passed, ...request, upTo })) {
+  let passed: Timestamp = request.since ?? store.log.start
+  for await (const page of store.log.read({ since: passed, ...request, upTo })) {
     for (const change of page.changes) {
       if (change.commitTs <= passed) throw new Error(`a change at ${change.commitTs} came after a page up to ${passed}`)
       if (change.commitTs > upTo) throw new Error(`a change at ${change.commitTs} is above ${upTo}`)

@@ -25,7 +25,7 @@ export interface StoreKind {
 }
 
 export type Need =
-  | 'changes'
+  | 'promptLog'
   | 'clockJumps'
   | 'collection'
   | 'onePhaseCommit'
@@ -38,7 +38,7 @@ export type Need =
   | 'sharedCells'
 
 const LACKS: Readonly<Record<Need, string>> = {
-  changes: 'the store keeps no log of changes',
+  promptLog: 'the log is behind, and has tests of its own in test/store/table/log',
   clockJumps: 'the store goes by the clocks of many servers, so it leaves no jump out of ages',
   collection: 'the store does not collect old versions',
   onePhaseCommit: 'the store commits in two phases only',
@@ -89,7 +89,7 @@ export class Contract {
 
   #has(need: Need): boolean {
     if (need === 'places') return this.kind.place !== undefined
-    if (need === 'clockJumps' || need === 'queues') return !this.kind.hasManyClocks
+    if (need === 'clockJumps' || need === 'queues' || need === 'promptLog') return !this.kind.hasManyClocks
     if (need === 'sharedCells') return this.kind.hasManyClocks === true
     if (need === 'deadlocks') return this.kind.traits.deadlocks === 'detected'
     return this.kind.traits[need]

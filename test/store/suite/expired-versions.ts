@@ -2,7 +2,6 @@ import { expect } from 'vitest'
 import type { StoredNotification } from '../../../src/observers/rules/cell.js'
 import type { PrewriteMutation, PrewriteRequest } from '../../../src/percolator/api.js'
 import type { ExpiryChange } from '../../../src/percolator/change.js'
-import { requireLog } from '../../../src/store/change-log.js'
 import type { CompleteStore, Store } from '../../../src/store/store.js'
 import type { SystemWrite } from '../../../src/store/system-records.js'
 import { LOGICAL_PER_MS, type Timestamp } from '../../../src/timestamp.js'
@@ -31,12 +30,12 @@ export function expiredVersionCases(contract: Contract): void {
     expireTs,
   })
 
-  async function expiriesOf(store: Store, upTo: Timestamp, since = 0): Promise<ReadChange[]> {
+  async function expiriesOf(store: CompleteStore, upTo: Timestamp, since = 0): Promise<ReadChange[]> {
     await store.tso(1)
-    requireLog(store).resolve()
+    store.log.resolve()
     const read = await changesOf(store, { since, upTo })
     const found: ExpiryChange[] = []
-    for await (const page of requireLog(store).expiries(since, upTo)) found.push(...page)
+    for await (const page of store.log.expiries(since, upTo)) found.push(...page)
     const expired = read.filter(({ type }) => type === 'expire')
     expect(found.map(({ key, expireTs, commitTs }) => expiry(text(key), expireTs, commitTs))).toEqual(expired)
     return expired

@@ -5,6 +5,7 @@ import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
+import { NEWEST_FORMAT } from '../../../src/store/table/format/format-row.js'
 import type { Table } from '../../../src/store/table/layout/table.js'
 import { registryRowsOf } from '../../../src/store/table/records/registry-table.js'
 import { TableStore } from '../../../src/store/table/table-store.js'
@@ -22,7 +23,10 @@ export function severalDatabases(table: MemoryTable, count: number): Promise<Dat
 }
 
 /** @param tables each shows the same table to its server. */
-export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
+export function databasesOn(
+  tables: readonly Table[],
+  format = (): number => NEWEST_FORMAT.format,
+): Promise<Database[]> {
   const clock = new Clock({})
   const oracle = new Oracle({ savedMark: 0, save: async () => {}, clock })
   const graph = new WaitGraph()
@@ -35,6 +39,7 @@ export function databasesOn(tables: readonly Table[]): Promise<Database[]> {
         ...{ table, oracle, clock, answers, cursorSecret, waits },
         cacheBytesMax: 100_000,
         registeringMs: 20,
+        format,
       })
       await store.start()
       const registry = new TableRegistry({

@@ -178,6 +178,10 @@ export const commit = {
     start_ts: WrittenTimestamp,
     commit_ts: described(WrittenTimestamp, 'Above `start_ts`.'),
     primary: described(optional(Key), 'Accepted and not needed.'),
+    txn_keys: described(
+      optional(Keys),
+      'Extension, with the primary: all keys of the transaction, where `keys` has not all. For the change feed of a shared store, which else looks for its locks in the whole table.',
+    ),
   }),
   ...answering(
     Type.Object({

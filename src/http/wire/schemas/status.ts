@@ -31,10 +31,7 @@ export const serverStatus = answering(
       ),
       restore: described(Type.Boolean(), 'There is `POST /v1/admin/restore`.'),
       compact: described(Type.Boolean(), 'There is `POST /v1/admin/compact`.'),
-      changes: described(
-        Type.Boolean(),
-        'There is a log of all commits: the change feed, watches and consumers need it.',
-      ),
+      changes: described(Type.Boolean(), 'There is a log of all commits: the change feed and consumers need it.'),
       collection: described(Type.Boolean(), 'Old versions can be removed, by `POST /v1/admin/gc`.'),
       lock_count: described(Type.Boolean(), 'Locks are counted, and bounded: `counts.locks`, `overload.locks`.'),
     }),
@@ -84,7 +81,10 @@ export const serverStatus = answering(
     }),
     feed: Type.Object({
       resolved_ts: described(TimestampOrZero, '0 while nobody reads the feed.'),
-      lag_ms: described(Milliseconds, 'How far the feed is behind because locks hold it back.'),
+      lag_ms: described(
+        Milliseconds,
+        'How far the feed is behind: where servers share the store always, else because locks hold it back.',
+      ),
       held_back_by: described(
         Type.Array(HoldingLock),
         'The lowest locks that hold the feed back and belong to transactions that are over 2 s old, whether or not anybody reads the feed.',

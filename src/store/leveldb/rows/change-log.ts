@@ -9,7 +9,8 @@ import { decodeWrite } from '../../../percolator/codec/write.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
-import type { ChangeListener, ChangeLog, ChangePage, ChangesRequest, ExpiriesOptions } from '../../change-log.js'
+import type { ChangeListener, ChangePage, ChangesRequest, ExpiriesOptions, PromptLog } from '../../change-log.js'
+import { WithExpiries } from '../../with-expiries.js'
 import type { Engine, EngineOp } from '../engine/engine.js'
 import { logBound, META_LOG_READ, valueKey, writeKey } from '../records/keyspace.js'
 import { RECORD_SPAN } from './change-records.js'
@@ -19,7 +20,6 @@ import { logRecords } from './log-records.js'
 import { MergedChanges } from './merged-changes.js'
 import { lostValue } from './pairs.js'
 import { type ResolvedRows, ResolvedTs } from './resolved-ts.js'
-import { WithExpiries } from './with-expiries.js'
 import type { WrittenAhead } from './written-ahead.js'
 
 const PAGE = 256
@@ -40,7 +40,8 @@ export interface LoggedRows extends ResolvedRows {
  * CF_LOG: records of changes by commit_ts, one per group of batches that share a write. A record is placed by its lowest
  * commit_ts, so a commit that is late or ahead of the clock has its place too.
  */
-export class LevelDbChangeLog implements ChangeLog {
+export class LevelDbChangeLog implements PromptLog {
+  readonly prompt: PromptLog = this
   readonly resolved: ResolvedTs
   readonly #expiries: Expiries
   readonly #rows: LoggedRows

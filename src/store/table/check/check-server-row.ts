@@ -7,6 +7,7 @@ import { decodeFormat } from '../format/format-row.js'
 import { CLAIM, RECORD, REVISION, SECRET_BYTES } from '../layout/layout.js'
 import { systemNameOf } from '../layout/row-keys.js'
 import { hasLeft, isTombstone, LEAVES_TOMBSTONE } from '../layout/server-record.js'
+import { requireExpiry } from '../log/expiry-rows.js'
 import { decodeSince } from '../log/feed-row.js'
 import { decodeHead } from '../log/log-record.js'
 import { decodeFirst } from '../log/log-rows.js'
@@ -75,6 +76,7 @@ function checkRecord(name: string, value: Buffer, requireSystemRecord: RequireSy
       }
   } else if (name.startsWith('notify/')) decodeHint(value)
   else if (name === 'feed') decodeSince(value)
+  else if (name.startsWith('expires/')) requireExpiry(name, value)
   else if (isChunk(name)) decodeHead(value)
   else if (name.startsWith('logs/')) decodeFirst(value)
   else requireSystemRecord(name as SystemName, value)

@@ -1,4 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { isPositionKey } from '../../../changes/rules/codec/position-row.js'
 import { printKey } from '../../../errors/print-key.js'
 import { isCellKey } from '../../../observers/rules/codec/cell-key.js'
 import { decodeOracleRecord } from '../../../oracle/oracle-row.js'
@@ -129,7 +130,8 @@ class Check implements CheckedTable {
     if (!isRowOfUser(row.key)) {
       this.serverRows++
       const key = keyOfRow(row.key)
-      if (!isCellKey(key) && !isOutcomeKey(key) && !isAttachedKey(key)) return this.#checkServerRow(row)
+      const isOfTransactions = isCellKey(key) || isOutcomeKey(key) || isAttachedKey(key) || isPositionKey(key)
+      if (!isOfTransactions) return this.#checkServerRow(row)
     } else if (row.key[0] === 0 && row.key[1] !== ESCAPE) {
       this.#found({ kind: 'unknown_row', isProblem: true, message: `no server writes the row ${printKey(row.key)}` })
       return

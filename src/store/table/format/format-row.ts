@@ -24,8 +24,10 @@ export const FIRST_FORMAT: TableFormat = { format: 1, program: '0.3.0' }
  * must read that.
  */
 export const NEWEST_FORMAT: TableFormat = { format: 2, program: '0.3.0' }
-/** From this format on revisions say how much a row holds, and removed pins and observers leave something. */
+/** From this format on revisions say how much a row holds, and what was removed of some kinds of records leaves something. */
 export const SIZES_FORMAT = 2
+/** From this format on all servers log their commits once there is a reader: no release served it without. */
+export const FEED_FORMAT = 2
 
 /** The row `00 00 format`. Every later format keeps these fields. A program that adds one raises the format. */
 export interface FormatRecord extends TableFormat {

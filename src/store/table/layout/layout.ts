@@ -48,6 +48,10 @@ export function atOrBelow(family: Family, ts: Timestamp, limit = 1): ColumnRange
   return { family, from: descending(ts), limit }
 }
 
+export function between(family: Family, least: Timestamp, most: Timestamp): ColumnRange {
+  return { family, from: descending(most), to: descending(least) }
+}
+
 export function columnsOf(depth: HistoryDepth, ts: Timestamp): readonly ColumnRange[] {
   const columns = [LOCK_COLUMN, REVISION_COLUMN]
   if (depth === 'none') return columns

@@ -4,7 +4,7 @@ import { REVISION_BYTES } from './revisions.js'
 import type { RowWrite, Table } from './table.js'
 
 /** Names of records that a late first write must not bring back. */
-export const LEAVES_TOMBSTONE = /^(?:pin|observer)\//
+export const LEAVES_TOMBSTONE = /^(?:pin|observer|consumer)\//
 const COLUMN = { family: 'o', qualifier: RECORD } as const
 /** Neither MessagePack nor text begins with it, and other records do not have the length. */
 const TOMBSTONE = 0xc1

@@ -1,3 +1,4 @@
+import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { certainChange } from '../layout/certain-change.js'
@@ -5,6 +6,8 @@ import { RECORD } from '../layout/layout.js'
 import type { ColumnRange, Table } from '../layout/table.js'
 
 const PREFIX = Buffer.from('\0\0expires/', 'latin1')
+/** With which all rows of the server begin. */
+const ZEROS = 2
 const COLUMNS: readonly ColumnRange[] = [{ family: 'o', from: RECORD, to: RECORD }]
 const NOTHING = Buffer.of(0)
 const ROWS_AT_ONCE = 64
@@ -66,6 +69,12 @@ export class ExpiryRows {
             .map((row) => this.#table.change(rowOf(row.ts, row.key), condition, 'remove')),
         )
   }
+}
+
+/** @param name of the row, without the two zeros. @throws CorruptRecord */
+export function requireExpiry(name: string, value: Buffer): void {
+  const isSound = name.length >= PREFIX.length - ZEROS + TS_BYTES && value.equals(NOTHING)
+  if (!isSound) throw new CorruptRecord('the row of an expiry is damaged')
 }
 
 const NO_KEY = new Uint8Array()

@@ -34,7 +34,7 @@ export class FeedRow {
    * @returns undefined when it is known whether there is a feed.
    */
   before(commitTs: Timestamp, last: Timestamp): undefined | Promise<void> {
-    if (this.#since !== undefined) return undefined
+    if (this.#since !== undefined && this.#since > 0) return undefined
     return commitTs > last ? this.#copy.refresh(last) : this.#copy.serving(commitTs, this.#copy.span)
   }
 
@@ -51,6 +51,11 @@ export class FeedRow {
       // The next look tells. Whoever is first decides: `since` does not change once it is above 0.
       await replaceRecord(this.#table, this.#key, bytes, packRecord([since]))
     }
+  }
+
+  /** Await before something that a feed forbids. */
+  look(): undefined | Promise<void> {
+    return this.#since === undefined ? this.#read() : undefined
   }
 
   async #read(): Promise<void> {

@@ -7,8 +7,9 @@ import { RECORD } from '../layout/layout.js'
 import { Revisions } from '../layout/revisions.js'
 import type { Table, TableRow } from '../layout/table.js'
 import { TableScan } from '../layout/table-scan.js'
-import type { ChunkHead, CommittedTxn, Decision, LogEntry, Outcome, Removal } from './log-record.js'
+import type { ChunkHead, CommittedTxn, Decision, LogEntry, Outcome } from './log-record.js'
 import {
+  CHUNKS_RANGE,
   chunkIs,
   chunkRange,
   chunkRow,
@@ -18,6 +19,7 @@ import {
   entryWrite,
   HEAD_COLUMNS,
   headWrites,
+  idOfChunk,
   idOfLog,
   LOGS_COLUMNS,
   LOGS_RANGE,
@@ -34,10 +36,9 @@ const SILENT_MS = 20_000
 const CHUNKS_KEPT = 64
 const ENDED_AT_ONCE = 16
 
-/** All commits and removals above the page before and up to `upTo`. */
+/** All commits above the page before and up to `upTo`. */
 export interface LogPage {
   readonly txns: readonly CommittedTxn[]
-  readonly removals: readonly Removal[]
   readonly upTo: Timestamp
 }
 
@@ -63,8 +64,8 @@ interface Cursor {
 export interface LogReaderOptions {
   readonly table: Table
   readonly source: Pick<TimestampSource, 'last'>
-  /** Ends a transaction at its primary. @returns its commit_ts; 0: it is rolled back, for good. */
-  readonly end: (primary: Uint8Array, startTs: Timestamp) => Promise<Timestamp>
+  /** Ends a transaction at its primary, or a delete_range. @returns its commit_ts; 0: it is rolled back, for good. */
+  readonly end: (decision: Omit<Decision, 'number'>) => Promise<Timestamp>
   readonly elapsedMs?: (() => number) | undefined
   readonly silentMs?: number | undefined
 }
@@ -74,7 +75,7 @@ export class LogReader {
   readonly #table: Table
   readonly #scan: TableScan
   readonly #source: Pick<TimestampSource, 'last'>
-  readonly #end: (primary: Uint8Array, startTs: Timestamp) => Promise<Timestamp>
+  readonly #end: LogReaderOptions['end']
   readonly #elapsedMs: () => number
   readonly #silentMs: number
   readonly #revisions = new Revisions()
@@ -203,15 +204,16 @@ export class LogReader {
     const decisions = [...open.values()]
     for (let from = 0; from < decisions.length; from += ENDED_AT_ONCE)
       await Promise.all(
-        decisions.slice(from, from + ENDED_AT_ONCE).map(async ({ number, startTs, commitTs, primary, keys, chunk }) => {
+        decisions.slice(from, from + ENDED_AT_ONCE).map(async ({ number, chunk, ...decision }) => {
+          const { startTs, commitTs, keys } = decision
           // Whoever has committed it at another timestamp has a decision of its own.
-          const isCommitted = (await this.#end(primary, startTs)) === commitTs
+          const isCommitted = (await this.#end(decision)) === commitTs
           const isElsewhere = isCommitted && chunk !== log.last
           outcomes.push({ number, isCommitted, txn: isElsewhere ? { startTs, commitTs, keys } : undefined })
         }),
       )
     // Does not change any more, so it does not matter whose entry stands.
-    const entry = entryWrite(last.entries.length, { decisions: [], outcomes, removals: [] })
+    const entry = entryWrite(last.entries.length, { decisions: [], outcomes })
     const head: ChunkHead = { ...last.head, state: 'ended' }
     const writes = [entry, ...headWrites(head, this.#revisions.next())]
     const row = chunkRow(log.id, log.last)
@@ -232,25 +234,20 @@ export class LogReader {
   async *pages(since: Timestamp, upTo: Timestamp): AsyncGenerator<LogPage, void> {
     const cursors = [...this.#logs.values()].map((log) => cursorAt(log, since))
     let txns: CommittedTxn[] = []
-    let removals: Removal[] = []
     for (let position = since; position < upTo; ) {
       const behind = cursors.filter(({ closed }) => closed <= position)
       for (const cursor of behind) {
         const entries = await this.#next(cursor)
         for (const txn of committedIn(entries)) if (isWithin(txn.commitTs, position, upTo)) txns.push(txn)
-        for (const entry of entries)
-          for (const removal of entry.removals) if (isWithin(removal.ts, position, upTo)) removals.push(removal)
       }
       const reached = Math.min(upTo, ...cursors.map(({ closed }) => closed))
       if (reached <= position) continue
       position = reached
       yield {
         txns: inOrder(txns.filter(({ commitTs }) => commitTs <= reached)),
-        removals: removals.filter(({ ts }) => ts <= reached).sort((a, b) => a.ts - b.ts),
         upTo: reached,
       }
       txns = txns.filter(({ commitTs }) => commitTs > reached)
-      removals = removals.filter(({ ts }) => ts > reached)
     }
   }
 
@@ -308,13 +305,26 @@ export class LogReader {
     await this.#table.change(logRow(log.id), { ...column, value: log.first }, next)
   }
 
+  /**
+   * Removes chunks of logs that have no row: their servers died before they had written it, or stood still until the log was
+   * removed. A server that begins a log meanwhile is refused, and begins another.
+   */
+  async sweep(): Promise<void> {
+    for await (const rows of this.#scan.rowPages(CHUNKS_RANGE, HEAD_COLUMNS)) {
+      if (rows.length === 0) continue
+      // Read after the chunks: the row of a log stands before anything is appended to its first one.
+      const ids = [...new Set(rows.map(({ key }) => idOfChunk(key)))]
+      const logs = await this.#table.rows({ keys: ids.map(logRow), columns: LOGS_COLUMNS })
+      const known = new Set(logs.map(({ key }) => idOfLog(key)))
+      for (const row of rows)
+        if (!known.has(idOfChunk(row.key))) await this.#table.change(row.key, chunkIs(readHead(row).revision), 'remove')
+    }
+  }
+
   async #highestOf(log: KnownLog): Promise<Timestamp> {
     const { head, entries } = await this.#chunk(log, log.last)
     let highest = head.highestBefore
-    for (const { decisions, removals } of entries) {
-      for (const { commitTs } of decisions) highest = Math.max(highest, commitTs)
-      for (const { ts } of removals) highest = Math.max(highest, ts)
-    }
+    for (const { decisions } of entries) for (const { commitTs } of decisions) highest = Math.max(highest, commitTs)
     return highest
   }
 }

@@ -1,5 +1,6 @@
 import { asBytes, asInteger, asList, asOneOf, packRecord, unpackRecord } from '../../../percolator/codec/record.js'
 import type { Timestamp } from '../../../timestamp.js'
+import type { BoundedRange } from '../../calls/end-transactions.js'
 
 /** `full`: the next chunk goes on. `ended`: nothing is appended any more, and every decision has its outcome. */
 type ChunkState = 'open' | 'full' | 'ended'
@@ -19,6 +20,7 @@ export interface ChunkHead {
   readonly openFrom: number
 }
 
+/** A delete_range counts as a transaction that begins when it commits, and whose two keys are the bounds of the range. */
 export interface CommittedTxn {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
@@ -26,7 +28,12 @@ export interface CommittedTxn {
   readonly keys: readonly Uint8Array[]
 }
 
-/** Written before the lock of the primary becomes a write record. */
+/** @returns undefined for a transaction that is no delete_range. */
+export function removedBy({ startTs, commitTs, keys: [start, end] }: CommittedTxn): BoundedRange | undefined {
+  return startTs === commitTs && start !== undefined && end !== undefined ? { start, end } : undefined
+}
+
+/** Written before the lock of the primary becomes a write record, or before the first row of a range is removed. */
 export interface Decision extends CommittedTxn {
   /** Unique within the log. */
   readonly number: number
@@ -42,18 +49,10 @@ export interface Outcome {
   readonly txn: CommittedTxn | undefined
 }
 
-/** A delete_range. It needs no outcome: who repeats it makes another. */
-export interface Removal {
-  readonly ts: Timestamp
-  readonly start: Uint8Array
-  readonly end: Uint8Array
-}
-
 /** One append. */
 export interface LogEntry {
   readonly decisions: readonly Decision[]
   readonly outcomes: readonly Outcome[]
-  readonly removals: readonly Removal[]
 }
 
 const HEAD = 'log head'
@@ -73,16 +72,15 @@ export function decodeHead(bytes: Uint8Array): ChunkHead {
   }
 }
 
-export function encodeEntry({ decisions, outcomes, removals }: LogEntry): Buffer {
+export function encodeEntry({ decisions, outcomes }: LogEntry): Buffer {
   return packRecord([
     decisions.map(({ number, primary, ...txn }) => [number, primary, ...fieldsOfTxn(txn)]),
     outcomes.map(({ number, isCommitted, txn }) => [number, isCommitted ? 1 : 0, ...(txn ? fieldsOfTxn(txn) : [])]),
-    removals.map(({ ts, start, end }) => [ts, start, end]),
   ])
 }
 
 export function decodeEntry(bytes: Uint8Array): LogEntry {
-  const [decisions, outcomes, removals] = unpackRecord(bytes, ENTRY, 3)
+  const [decisions, outcomes] = unpackRecord(bytes, ENTRY, 2)
   return {
     decisions: asList(decisions, ENTRY, (item) => {
       const [number, primary, ...txn] = fieldsOf(item)
@@ -94,10 +92,6 @@ export function decodeEntry(bytes: Uint8Array): LogEntry {
         ...{ number: asInteger(number, ENTRY), isCommitted: isCommitted === 1 },
         txn: txn.length === 0 ? undefined : txnOf(txn),
       }
-    }),
-    removals: asList(removals, ENTRY, (item) => {
-      const [ts, start, end] = fieldsOf(item)
-      return { ts: asInteger(ts, ENTRY), start: asBytes(start, ENTRY), end: asBytes(end, ENTRY) }
     }),
   }
 }

@@ -11,9 +11,11 @@ import { type ChunkHead, decodeEntry, decodeHead, encodeEntry, encodeHead, type 
  * table.
  */
 const LOGS = Buffer.from('\0\0logs/', 'latin1')
+const CHUNKS = Buffer.from('\0\0log/', 'latin1')
 const NUMBER_BYTES = 4
 
 export const LOGS_RANGE: RowRange = { start: LOGS, end: endOf(LOGS) }
+export const CHUNKS_RANGE: RowRange = { start: CHUNKS, end: endOf(CHUNKS) }
 export const LOGS_COLUMNS: readonly ColumnRange[] = [{ family: 'o' }]
 export const HEAD_COLUMNS: readonly ColumnRange[] = [{ family: 'o' }, { family: 'v' }]
 
@@ -41,6 +43,10 @@ export function chunkRow(id: string, chunk: number): Buffer {
 
 export function chunkRange(id: string, from: number): RowRange {
   return { start: chunkRow(id, from), end: endOf(chunksOf(id)) }
+}
+
+export function idOfChunk(row: Buffer): string {
+  return row.toString('latin1', CHUNKS.length, row.length - NUMBER_BYTES - 1)
 }
 
 export function numberOfChunk(row: Buffer): number {
@@ -92,7 +98,7 @@ export function entryWrite(index: number, entry: LogEntry): ColumnWrite & { read
 }
 
 function chunksOf(id: string): Buffer {
-  return Buffer.from(`\0\0log/${id}/`, 'latin1')
+  return Buffer.concat([CHUNKS, Buffer.from(`${id}/`, 'latin1')])
 }
 
 function endOf(prefix: Buffer): Buffer {

@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto'
+import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import type { Revisions } from '../layout/revisions.js'
 import type { ColumnWrite, Expected, Table } from '../layout/table.js'
-import type { ChunkHead, Decision, Outcome, Removal } from './log-record.js'
+import type { ChunkHead, Decision, Outcome } from './log-record.js'
 import { chunkIs, chunkRow, encodeFirst, entryWrite, HEAD_COLUMNS, headWrites, logRow, readHead } from './log-rows.js'
 
 const ID_BYTES = 8
@@ -21,7 +22,6 @@ export interface OpenDecision extends Decision {
 interface Queue {
   readonly decisions: OpenDecision[]
   readonly outcomes: { readonly decision: OpenDecision; readonly isCommitted: boolean }[]
-  readonly removals: Removal[]
   readonly waiting: { readonly fulfil: () => void; readonly reject: (error: unknown) => void }[]
 }
 
@@ -69,18 +69,19 @@ export class OpenLog {
   }
 
   /**
-   * @param next hands out a timestamp. Taken once the rows stand: whoever has not seen them has taken what it takes for closed
-   *   before this timestamp was handed out.
+   * A timestamp is taken once the rows stand: whoever has not seen them has taken what it takes for closed before this timestamp
+   * was handed out.
    * @throws KvError `storage_unavailable`
    */
-  static async begin(next: () => Promise<Timestamp> | Timestamp, options: OpenLogOptions): Promise<OpenLog> {
+  static async begin(source: Pick<TimestampSource, 'last' | 'next'>, options: OpenLogOptions): Promise<OpenLog> {
     const log = new OpenLog(options)
+    log.#closed = source.last // Readers need not wait for the first append.
     log.#revision = await log.#beginChunk(0)
     const absent = { family: 'o', qualifier: RECORD, value: undefined } as const
     // The id is random, so nobody else writes this row.
     const isDone = async (): Promise<boolean> => true
     await certainChange(options.table, logRow(log.id), absent, [{ ...absent, value: encodeFirst(0) }], { isDone })
-    log.#closed = await next()
+    log.#closed = await source.next()
     log.closable = log.#closed
     return log
   }
@@ -106,11 +107,6 @@ export class OpenLog {
   /** Is written with a later append, at the next beat. */
   settle(decision: OpenDecision, isCommitted: boolean): void {
     this.#queue.outcomes.push({ decision, isCommitted })
-  }
-
-  remove(removal: Removal): Promise<void> {
-    this.#queue.removals.push(removal)
-    return this.appended()
   }
 
   /** Fulfilled when all that was given to the log is in the table. @throws as `decide` */
@@ -145,21 +141,20 @@ export class OpenLog {
   }
 
   async #append(state: 'open' | 'ended'): Promise<void> {
-    const { decisions, outcomes, removals, waiting } = this.#queue
+    const { decisions, outcomes, waiting } = this.#queue
     this.#queue = emptyQueue()
     for (const decision of decisions) decision.chunk = this.#chunk
     for (const { decision, isCommitted } of outcomes) {
       this.#open.delete(decision)
       if (isCommitted) this.#highest = Math.max(this.#highest, decision.commitTs)
     }
-    for (const { ts } of removals) this.#highest = Math.max(this.#highest, ts)
     let closable = this.closable
     for (const { commitTs } of this.#open) closable = Math.min(closable, commitTs - 1)
     this.#closed = Math.max(this.#closed, closable)
     const writes: ColumnWrite[] = []
-    if (decisions.length + outcomes.length + removals.length > 0) {
+    if (decisions.length + outcomes.length > 0) {
       const told = outcomes.map(({ decision, isCommitted }) => outcomeOf(decision, isCommitted, this.#chunk))
-      const write = entryWrite(this.#next, { decisions, outcomes: told, removals })
+      const write = entryWrite(this.#next, { decisions, outcomes: told })
       writes.push(write)
       this.#next++
       this.#bytes += write.value.length
@@ -213,7 +208,7 @@ export class OpenLog {
 }
 
 function emptyQueue(): Queue {
-  return { decisions: [], outcomes: [], removals: [], waiting: [] }
+  return { decisions: [], outcomes: [], waiting: [] }
 }
 
 function outcomeOf(

@@ -4,7 +4,7 @@ import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import type { Timestamp } from '../../../timestamp.js'
 import { Revisions } from '../layout/revisions.js'
 import type { Table } from '../layout/table.js'
-import type { Decision, Removal } from './log-record.js'
+import type { Decision } from './log-record.js'
 import { OpenLog, OVER } from './open-log.js'
 
 const BEAT_MS = 250
@@ -12,7 +12,7 @@ const BEAT_MS = 250
 const IDLE_BEATS = 240
 
 /** Call once it is certain. False: no change under way can bring the primary's write record with this commit_ts any more. */
-type Settle = (isCommitted: boolean) => void
+export type Settle = (isCommitted: boolean) => void
 
 export interface ServerLogOptions {
   readonly table: Table
@@ -20,6 +20,8 @@ export interface ServerLogOptions {
   readonly pause?: ((ms: number) => Promise<void>) | undefined
   readonly elapsedMs?: (() => number) | undefined
   readonly chunkEntriesMax?: number | undefined
+  /** For tests. */
+  readonly beatMs?: number | undefined
 }
 
 /**
@@ -30,6 +32,7 @@ export class ServerLog {
   readonly #source: Pick<TimestampSource, 'last' | 'next'>
   readonly #pause: (ms: number) => Promise<void>
   readonly #begin: () => Promise<OpenLog>
+  readonly #beatMs: number
   #log: OpenLog | undefined
   #opening: Promise<OpenLog> | undefined
   #number = 0
@@ -42,15 +45,17 @@ export class ServerLog {
     pause = pauseOf,
     elapsedMs = () => performance.now(),
     chunkEntriesMax,
+    beatMs = BEAT_MS,
   }: ServerLogOptions) {
+    this.#beatMs = beatMs
     this.#source = source
     this.#pause = pause
     const options = { table, revisions: new Revisions(), pause, elapsedMs, chunkEntriesMax }
-    this.#begin = () => OpenLog.begin(() => source.next(), options)
+    this.#begin = () => OpenLog.begin(source, options)
   }
 
   /**
-   * Await before the primary's lock becomes a write record. The decision holds back what readers take for closed until it is
+   * Await before the primary's lock becomes a write record, or a range is removed. The decision holds back what readers take for closed until it is
    * settled.
    * @throws KvError `commit_ts_expired` when readers may have passed the commit_ts; `storage_unavailable`: nothing may be committed.
    */
@@ -63,13 +68,14 @@ export class ServerLog {
     }
   }
 
-  /** Await before the removal of a range at `ts`. @returns false when readers may have passed `ts`: take a later one. */
-  async remove(removal: Removal): Promise<boolean> {
-    for (;;) {
-      const log = await this.#opened()
-      if (removal.ts <= log.closed) return false
-      if (await this.#isAppended(log.remove(removal))) return true
-    }
+  /**
+   * Begins a log where there is none, so that a commit_ts that is taken afterwards is above what it closes. @returns undefined when
+   * there is nothing to wait for. Never rejects.
+   */
+  prepare(): undefined | Promise<unknown> {
+    if (this.#isClosed) return undefined
+    const opening = this.#opened()
+    return opening instanceof Promise ? opening.catch(() => {}) : undefined
   }
 
   async close(): Promise<void> {
@@ -113,7 +119,7 @@ export class ServerLog {
    */
   async #beat(log: OpenLog): Promise<void> {
     for (let newest = log.closed; ; ) {
-      await this.#pause(BEAT_MS)
+      await this.#pause(this.#beatMs)
       if (log.isOver) return
       try {
         await this.#source.next() // So that an idle server closes what has passed.

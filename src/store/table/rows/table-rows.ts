@@ -1,5 +1,6 @@
 import { groupBy } from '../../../bytes/group-by.js'
 import { keyText } from '../../../bytes/key-text.js'
+import { isReserved } from '../../../bytes/reserved-keys.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { isKvError, KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
@@ -17,6 +18,7 @@ import { decodeCells, LOCK_COLUMN } from '../layout/layout.js'
 import { keyOfRow } from '../layout/row-keys.js'
 import type { TableScan } from '../layout/table-scan.js'
 import type { Decisions } from '../log/decisions.js'
+import type { ExpiryRow } from '../log/expiry-rows.js'
 import type { Hints } from '../observers/hints.js'
 import type { Collection } from './collection.js'
 import { ContendedKeys } from './contended-keys.js'
@@ -273,8 +275,11 @@ export class TableRows implements RowAccess {
       mayHaveLanded ||= outcome.hasLanded || outcome.wasUncertain
       if (!outcome.isWhole) return { isWhole: false, mayHaveLanded }
     }
-    // Even if the locks were there already: their writer may have died before the hints.
-    if (marking.length > 0) await this.#hints.ofLocks(marking, { startTs, last: this.#source.last, depth: markDepth })
+    // Even if the locks were there already: their writer may have died before the hints, or what tells readers of changes.
+    const { last } = this.#source
+    const noting = onePc && this.#decisions.prewritten(expiringKeys(onePc), startTs, last)
+    if (noting !== undefined) await noting
+    if (marking.length > 0) await this.#hints.ofLocks(marking, { startTs, last, depth: markDepth })
     this.#hints.committed(mutations)
     return { isWhole: true, mayHaveLanded }
   }
@@ -295,8 +300,12 @@ export class TableRows implements RowAccess {
     if (!this.#decisions.isLogged(commitTs)) return write()
     const named = txnKeys ?? keys.filter((_, i) => commitTsIn(toWrite.get(i) ?? [], startTs) !== undefined)
     // A client that does not name all keys has them looked for. All locks of the transaction stand before it commits.
-    const isWhole = txnKeys !== undefined || (lock.txnSize > 0 && named.length >= lock.txnSize)
+    const isWhole = lock.txnSize > 0 ? named.length >= lock.txnSize : txnKeys !== undefined
     const all = isWhole ? named : ((await this.lockedBy(new Set([startTs]))).get(startTs) ?? named)
+    if (this.#decisions.mayLackExpiries(startTs)) {
+      const locked = await this.#table.read(all, 'none', startTs)
+      await this.#decisions.putExpiries(locked.flatMap((each) => expiryOf(each, startTs)))
+    }
     return this.#decisions.around({ startTs, commitTs, primary, keys: all }, write)
   }
 
@@ -458,6 +467,14 @@ function markingKeys(request: PrewriteRequest | undefined): readonly Uint8Array[
   if (request === undefined) return []
   const marking = request.mutations.filter(({ op }) => op === 'put' || op === 'insert' || op === 'delete')
   return marking.map(({ key }) => key)
+}
+
+function expiryOf({ key, lock }: KnownRow, startTs: Timestamp): ExpiryRow[] {
+  return lock?.startTs === startTs && lock.expireTs > 0 ? [{ key, ts: lock.expireTs }] : []
+}
+
+function expiringKeys({ mutations }: PrewriteRequest): readonly ExpiryRow[] {
+  return mutations.flatMap(({ key, expireTs = 0 }) => (expireTs > 0 && !isReserved(key) ? [{ key, ts: expireTs }] : []))
 }
 
 /** The commit_ts at which the mutations commit the transaction on their row. */

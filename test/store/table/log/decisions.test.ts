@@ -4,12 +4,13 @@ import type { Store } from '../../../../src/store/store.js'
 import { Decisions } from '../../../../src/store/table/log/decisions.js'
 import { FeedRow } from '../../../../src/store/table/log/feed-row.js'
 import { LogReader } from '../../../../src/store/table/log/log-reader.js'
-import { TableChangeLog } from '../../../../src/store/table/log/table-change-log.js'
+import type { TableChangeLog } from '../../../../src/store/table/log/table-change-log.js'
 import { timestampFromMs } from '../../../../src/timestamp.js'
 import { text, utf8 } from '../../support.js'
 import { MemoryTable } from '../memory-table.js'
 import { checked, PlantedRows } from '../planted-rows.js'
 import { inLeaps, severalDatabases } from '../several-databases.js'
+import { changeLogOn } from './change-log-on.js'
 
 /** As `severalDatabases` registers observers. */
 const SPAN = timestampFromMs(20)
@@ -23,7 +24,7 @@ function changeLogOf(store: Store, table: MemoryTable, feed: FeedRow): TableChan
   }
   const end = async (): Promise<number> => 0
   const reader = new LogReader({ table, source, end })
-  return new TableChangeLog({ table, source, feed, reader, safePoint: () => 0 })
+  return changeLogOn(table, { source, feed, reader })
 }
 
 test('commits of all servers stand in logs once there is a reader, with all keys, and in none before', async () => {
@@ -65,10 +66,14 @@ test('commits of all servers stand in logs once there is a reader, with all keys
 test('a commit whose answer never came has the outcome that its primary tells, once it is ended', async () => {
   for (const onRecord of [0, 11, 12]) {
     const settled: boolean[] = []
-    const log = { decide: async () => (isCommitted: boolean) => void settled.push(isCommitted), close: async () => {} }
+    const log = {
+      decide: async () => (isCommitted: boolean) => void settled.push(isCommitted),
+      prepare: () => undefined,
+      close: async () => {},
+    }
     const ended = [new Error('away'), onRecord]
     const decisions = new Decisions({
-      ...{ log, feed: { since: 1, before: () => undefined }, look: async () => 0 },
+      ...{ log, feed: { since: 1, before: () => undefined }, expiries: { put: async () => {} }, look: async () => 0 },
       end: async () => {
         const next = ended.length > 1 ? ended.shift() : onRecord
         if (next instanceof Error) throw next
@@ -82,4 +87,29 @@ test('a commit whose answer never came has the outcome that its primary tells, o
       await expect.poll(() => settled).toEqual([onRecord === 11])
     })
   }
+})
+
+test('a removal that has begun is finished, and is logged as done only then', async () => {
+  const told: string[] = []
+  const log = {
+    decide: async ({ commitTs }: { readonly commitTs: number }) => {
+      told.push(`decided at ${commitTs}`)
+      return (isCommitted: boolean) => void told.push(`settled: ${isCommitted}`)
+    },
+    prepare: () => undefined,
+    close: async () => {},
+  }
+  let tries = 0
+  const decisions = new Decisions({
+    ...{ log, feed: { since: 1, before: () => undefined }, expiries: { put: async () => {} }, look: async () => 0 },
+    end: async ({ commitTs }) => {
+      told.push('removed')
+      if (++tries < 3) throw new Error('away')
+      return commitTs
+    },
+  })
+  await inLeaps(new MemoryTable(), async () => {
+    await expect(decisions.remove({ start: utf8('a'), end: utf8('b') }, () => 7)).rejects.toThrow('away')
+    await expect.poll(() => told).toEqual(['decided at 7', 'removed', 'removed', 'removed', 'settled: true'])
+  })
 })

@@ -2,7 +2,8 @@ import { expect, test } from 'vitest'
 import { isKvError } from '../../../../src/errors/kv-error.js'
 import type { Table } from '../../../../src/store/table/layout/table.js'
 import { LogReader } from '../../../../src/store/table/log/log-reader.js'
-import type { CommittedTxn, Removal } from '../../../../src/store/table/log/log-record.js'
+import type { CommittedTxn } from '../../../../src/store/table/log/log-record.js'
+import { chunkIs, chunkRow, headWrites } from '../../../../src/store/table/log/log-rows.js'
 import { ServerLog } from '../../../../src/store/table/log/server-log.js'
 import { utf8 } from '../../support.js'
 import { type Fate, MemoryTable } from '../memory-table.js'
@@ -25,7 +26,7 @@ function world(fate: () => Fate = () => 'done') {
   const pause = (ms: number): Promise<void> =>
     ms < 100 ? Promise.resolve() : new Promise((resolve) => void beats.push(resolve))
   const outcomes = new Map<number, number>()
-  const end = async (_: Uint8Array, startTs: number): Promise<number> => outcomes.get(startTs) ?? 0
+  const end = async ({ startTs }: { readonly startTs: number }): Promise<number> => outcomes.get(startTs) ?? 0
   const reader = (): LogReader => new LogReader({ table: shared, source, end, elapsedMs })
   const serverOn = (on: Table): ServerLog => new ServerLog({ table: on, source, elapsedMs, pause, chunkEntriesMax: 3 })
   return {
@@ -60,15 +61,11 @@ function world(fate: () => Fate = () => 'done') {
   }
 }
 
-async function all(reader: LogReader, since = 0): Promise<{ keys: string[]; removals: Removal[] }> {
+async function all(reader: LogReader, since = 0): Promise<{ keys: string[] }> {
   const upTo = await reader.poll()
   const txns: CommittedTxn[] = []
-  const removals: Removal[] = []
-  for await (const page of reader.pages(since, upTo)) {
-    txns.push(...page.txns)
-    removals.push(...page.removals)
-  }
-  return { keys: txns.map(({ keys }) => keys.map((key) => Buffer.from(key)).join()), removals }
+  for await (const page of reader.pages(since, upTo)) txns.push(...page.txns)
+  return { keys: txns.map(({ keys }) => keys.map((key) => Buffer.from(key)).join()) }
 }
 
 test('what a dead server has decided holds readers back until its log is ended, and is then as its primary says', async () => {
@@ -130,9 +127,6 @@ test('collection removes the chunks that it has passed, and a reader finds what 
   const [one, two] = [reader(), reader()]
   for (let i = 0; i < 10; i++) (await commit(server, `${i}`))(true)
   const passed = await closed(one)
-  const removal = { ts: passed + 1000, start: utf8('a'), end: utf8('b') }
-  expect(await server.remove({ ...removal, ts: passed })).toBe(false)
-  expect(await server.remove(removal)).toBe(true)
   expect((await all(one)).keys).toHaveLength(10)
   const count = await chunks()
   await one.trim(passed)
@@ -141,6 +135,20 @@ test('collection removes the chunks that it has passed, and a reader finds what 
   await server.close()
   expect((await all(two, passed)).keys).toEqual(['after'])
   await expect(all(two, 0)).rejects.toThrow('was removed')
+})
+
+test('a chunk whose log has no row is removed, and the log of a living server stays', async () => {
+  const { server, reader, commit, shared, closed } = world()
+  const orphan = chunkRow('0123456789abcdef', 0)
+  const head = { state: 'open' as const, closed: 0, highestBefore: 0, openFrom: 0 }
+  await shared.change(orphan, chunkIs(undefined), headWrites(head, Buffer.alloc(16, 1)))
+  const one = reader()
+  ;(await commit(server, 'a'))(true)
+  await one.sweep()
+  expect(await shared.rows({ keys: [orphan], columns: [{ family: 'o' }] })).toEqual([])
+  ;(await commit(server, 'b'))(true)
+  await closed(one)
+  expect((await all(one)).keys).toEqual(['a', 'b'])
 })
 
 test('an answer that never comes makes the decision fail, and the next one goes to another log', async () => {

@@ -27,7 +27,6 @@ const entries: fc.Arbitrary<LogEntry> = fc.record({
   outcomes: fc.array(
     fc.record({ number, isCommitted: fc.boolean(), txn: fc.option(fc.record(txn), { nil: undefined }) }),
   ),
-  removals: fc.array(fc.record({ ts, start: key, end: key })),
 })
 
 test('heads and entries are decoded as they were encoded', () => {

@@ -6,12 +6,12 @@ import { isKvError } from '../../../../src/errors/kv-error.js'
 import { decodeCells } from '../../../../src/store/table/layout/layout.js'
 import { FeedRow } from '../../../../src/store/table/log/feed-row.js'
 import { LogReader } from '../../../../src/store/table/log/log-reader.js'
-import { TableChangeLog } from '../../../../src/store/table/log/table-change-log.js'
 import { timestampFromMs } from '../../../../src/timestamp.js'
 import { Random } from '../../../anomalies/random.js'
 import { text, utf8 } from '../../support.js'
 import { type Fate, MemoryTable } from '../memory-table.js'
 import { inLeaps, severalDatabases } from '../several-databases.js'
+import { changeLogOn } from './change-log-on.js'
 
 const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 5)
 const KEYS = ['a', 'b', 'c', 'd']
@@ -54,9 +54,8 @@ async function histories(seed: number, faults: number): Promise<number> {
       next: async () => store.tso(1),
     }
     const resolver = new LockResolver(store)
-    const end = (primary: Uint8Array, startTs: number): Promise<number> => resolver.endNow({ primary, startTs })
-    const reader = new LogReader({ table, source, end })
-    const log = new TableChangeLog({ table, source, feed, reader, safePoint: () => 0 })
+    const reader = new LogReader({ table, source, end: (decision) => resolver.endNow(decision) })
+    const log = changeLogOn(table, { source, feed, reader })
     await log.begin()
     const since = log.start
     const client = async (): Promise<void> => {
@@ -74,6 +73,7 @@ async function histories(seed: number, faults: number): Promise<number> {
       }
     }
     await Promise.all([client(), client(), client()])
+    awayUntilMs = 0
     table.catchUp()
     await store.batchGet({ keys: KEYS.map(utf8), ts: await store.tso(1) }).catch(() => {})
     await (databases[0] as Database).batchGet({ keys: KEYS.map(utf8), lockWaitMs: 20_000 })

@@ -16,6 +16,7 @@ afterEach(() => {
 
 type Step =
   | { readonly type: 'txn'; readonly server: number; readonly txn: SimulatedTxn }
+  | { readonly type: 'removal'; readonly server: number; readonly txn: SimulatedTxn }
   | { readonly type: 'kill'; readonly server: number }
   | { readonly type: 'stop'; readonly server: number }
   | { readonly type: 'stand'; readonly server: number; readonly ms: number }
@@ -34,6 +35,7 @@ const txns: fc.Arbitrary<SimulatedTxn> = fc.record({
 })
 const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 16, arbitrary: fc.record({ type: fc.constant('txn'), server, txn: txns }) },
+  { weight: 2, arbitrary: fc.record({ type: fc.constant('removal'), server, txn: txns }) },
   { weight: 4, arbitrary: fc.record({ type: fc.constant('pass'), ms: fc.nat({ max: 300 }) }) },
   { weight: 1, arbitrary: fc.record({ type: fc.constant('pass'), ms: fc.nat({ max: 25_000 }) }) },
   { weight: 1, arbitrary: fc.record({ type: fc.constantFrom('kill', 'stop'), server }) },
@@ -64,6 +66,7 @@ function everyMs(): number {
 
 async function perform(logs: SimulatedLogs, step: Step): Promise<void> {
   if (step.type === 'txn') void logs.run(step.server, step.txn)
+  else if (step.type === 'removal') void logs.remove(step.server, step.txn)
   else if (step.type === 'kill') logs.kill(step.server)
   else if (step.type === 'stop') await Promise.race([logs.stop(step.server), logs.leap(100)])
   else if (step.type === 'pass') await logs.leap(step.ms)

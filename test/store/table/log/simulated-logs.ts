@@ -70,9 +70,10 @@ export class SimulatedLogs {
     return ts
   }
 
-  readonly end = async (_: Uint8Array, startTs: Timestamp): Promise<Timestamp> => {
+  readonly end = async ({ startTs, commitTs, keys }: CommittedTxn): Promise<Timestamp> => {
     this.counts.ended++
     await this.#pass()
+    if (startTs === commitTs) this.#remove({ startTs, commitTs, keys })
     let primary = this.#primaries.get(startTs)
     if (primary?.state !== 'committed') primary = { state: 'rolled back' }
     this.#primaries.set(startTs, primary)
@@ -81,8 +82,16 @@ export class SimulatedLogs {
   }
 
   #commitPrimary(txn: CommittedTxn): void {
+    if (this.#primaries.get(txn.startTs)?.state === 'locked') this.#committed(txn)
+  }
+
+  /** A delete_range, which may be done again. */
+  #remove(txn: CommittedTxn): void {
+    if (!this.#primaries.has(txn.startTs)) this.#committed(txn)
+  }
+
+  #committed(txn: CommittedTxn): void {
     const { startTs, commitTs } = txn
-    if (this.#primaries.get(startTs)?.state !== 'locked') return
     this.#primaries.set(startTs, { state: 'committed', commitTs })
     for (const { resolved } of this.readers)
       if (commitTs <= resolved) this.wrong.push(`a commit at ${commitTs} after ${resolved} was closed`)
@@ -150,6 +159,28 @@ export class SimulatedLogs {
     }
   }
 
+  async remove(i: number, { restMs, change }: Pick<SimulatedTxn, 'restMs' | 'change'>): Promise<void> {
+    for (let tries = 0; tries < 10; tries++) {
+      const ts = await this.next()
+      const primary = Buffer.from(`${ts}/from`)
+      const txn = { startTs: ts, commitTs: ts, keys: [primary, Buffer.from(`${ts}/to`)] }
+      const { table, log } = this.server(i)
+      try {
+        const settle = await log.decide({ ...txn, primary })
+        await sleep(restMs)
+        await table.rows({ keys: [], columns: [] }) // A server that stands still goes on here.
+        if (change === 'never') return
+        this.#remove(txn)
+        settle(true)
+        return
+      } catch (error) {
+        if (isKvError(error, 'commit_ts_expired')) continue
+        if (!isKvError(error, 'storage_unavailable')) this.wrong.push(String(error))
+        return
+      }
+    }
+  }
+
   async #commit(
     { table, log }: Server,
     commit: CommittedTxn & { readonly primary: Buffer },
@@ -164,7 +195,7 @@ export class SimulatedLogs {
       await this.#pass()
       this.#commitPrimary({ startTs, commitTs, keys })
       if (change === 'lost') {
-        await this.end(commit.primary, startTs)
+        await this.end(commit)
         await table.rows({ keys: [], columns: [] })
       }
       const primary = this.#primaries.get(startTs)

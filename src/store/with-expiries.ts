@@ -1,5 +1,5 @@
-import { type Change, compareChanges, type ExpiryChange, type LoggedChange } from '../../../percolator/change.js'
-import type { Timestamp } from '../../../timestamp.js'
+import { type Change, compareChanges, type ExpiryChange } from '../percolator/change.js'
+import type { Timestamp } from '../timestamp.js'
 
 export interface Portion {
   readonly changes: readonly Change[]
@@ -20,7 +20,7 @@ export class WithExpiries {
   }
 
   /** @param changes all changes of the log up to `upTo` that no earlier call has passed, in order. */
-  async *merged(changes: readonly LoggedChange[], upTo: Timestamp): AsyncGenerator<Portion, void> {
+  async *merged(changes: readonly Change[], upTo: Timestamp): AsyncGenerator<Portion, void> {
     let from = 0
     for (;;) {
       await this.#fill()
