@@ -189,6 +189,7 @@ export class TableStore implements Store {
     const reader = new LogReader({ table, source: oracle, end })
     this.log = new TableChangeLog({
       ...{ table, source: oracle, feed, reader, expiries, format, look },
+      seenFormat: options.format ?? (() => restoreGate.seenFormat),
       ...{ safePoint: this.#safePoint, lookMs: feedMs },
     })
     this.#logs = new LogCollection({ feed, reader, expiries, log: this.log, safePoint: this.#safePoint })

@@ -40,8 +40,9 @@ export interface TableChangeLogOptions {
   readonly expiries: Pick<ExpiryRows, 'pages'>
   /** `fresh`: await after rows were read, and before any conclusion from them. */
   readonly safePoint: { readonly value: Timestamp; readonly fresh: () => undefined | Promise<void> }
-  /** In which rows are written at the moment. */
+  /** In which rows are written at the moment, and that of the table, which this server may have seen just now. */
   readonly format: () => number
+  readonly seenFormat: () => number
   /** @returns the commit_ts on record; 0: there is none at the moment. */
   readonly look: (primary: Uint8Array, startTs: Timestamp) => Promise<Timestamp>
   /** For tests. */
@@ -72,16 +73,25 @@ export class TableChangeLog implements ChangeLog {
 
   async begin(): Promise<void> {
     if (this.#hasBegun) return
-    const { feed, source, format } = this.#options
-    const present = format()
-    if (present < FEED_FORMAT) {
-      const detail = `the table has format ${present}, in which servers need not log their commits: run perkv bigtable upgrade`
-      throw new KvError('not_supported', detail, {})
-    }
+    const { feed, source } = this.#options
+    await feed.look()
+    // Whoever has begun it knew that all servers log.
+    if (feed.since === undefined || feed.since === 0) await this.#requireFormat()
     const since = await feed.begin(() => source.next())
     for (let now = await source.next(); now <= since; now = await source.next())
       await sleep(physicalMs(since) - physicalMs(now) + 1)
     this.#hasBegun = true
+  }
+
+  /** Waits until servers that need not log are gone. @throws KvError `not_supported` */
+  async #requireFormat(): Promise<void> {
+    const { format, seenFormat } = this.#options
+    const seen = seenFormat()
+    if (seen < FEED_FORMAT) {
+      const detail = `the table has format ${seen}, in which servers need not log their commits: run perkv bigtable upgrade`
+      throw new KvError('not_supported', detail, {})
+    }
+    while (format() < FEED_FORMAT) await sleep(LOOK_MS)
   }
 
   // ---- resolved_ts

@@ -77,6 +77,10 @@ export class RestoreGate {
   get format(): number {
     return this.#nowMs() - this.#seen.atMs >= this.quietMs ? this.#seen.format : this.#formatBefore
   }
+  /** As the table has it. */
+  get seenFormat(): number {
+    return this.#seen.format
+  }
   get safePoint(): Timestamp {
     return this.#record.safePoint
   }

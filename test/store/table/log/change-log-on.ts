@@ -12,6 +12,7 @@ export function changeLogOn(
     ...{ table, expiries: new ExpiryRows(table) },
     safePoint: { value: 0, fresh: () => undefined },
     format: () => 2,
+    seenFormat: () => 2,
     look: async () => 0,
   })
 }

@@ -2,8 +2,10 @@ import { expect, test } from 'vitest'
 import type { FeedTxn } from '../../../../src/changes/rules/changes-api.js'
 import type { Database } from '../../../../src/database/database.js'
 import type { PrewriteMutation } from '../../../../src/percolator/api.js'
+import { changeFormat, NEWEST_FORMAT } from '../../../../src/store/table/format/format-row.js'
 import { timestampFromMs } from '../../../../src/timestamp.js'
 import { put, text, utf8 } from '../../support.js'
+import { JoinedServers } from '../joined-servers.js'
 import { MemoryTable } from '../memory-table.js'
 import { databasesOn, inLeaps, severalDatabases } from '../several-databases.js'
 
@@ -173,4 +175,21 @@ test('on a table of an older format there is no feed', async () => {
     message: expect.stringContaining('perkv bigtable upgrade'),
   })
   await database.close()
+})
+
+test('a server serves the feed as soon as it has started', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    await changeFormat(table, undefined, NEWEST_FORMAT)
+    const servers = new JoinedServers(table)
+    const serving = { place: 't', newest: NEWEST_FORMAT }
+    const first = await servers.start('first', serving)
+    const { nextTs: since } = await first.database.changes.page({})
+    await commit(first.database, [put('a', '1')])
+    // Before it may write in the format of the table.
+    const second = await servers.start('second', serving)
+    expect(await follow(second.database, since, 1)).toEqual(['put a 1'])
+    await second.close()
+    await first.close()
+  })
 })
