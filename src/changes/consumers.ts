@@ -208,8 +208,7 @@ export class Consumers implements ConsumersApi {
   async remove(name: string): Promise<void> {
     const removed: Consumer[] = []
     await this.#change(name, (consumer) => void removed.push(consumer))
-    const last = removed.at(-1)
-    if (last !== undefined) await this.#shared?.forget(last).catch((error) => this.#report(error))
+    await this.#endMoves(removed.at(-1))
   }
 
   async ack(name: string, ts: Timestamp): Promise<ConsumerState> {
@@ -226,22 +225,35 @@ export class Consumers implements ConsumersApi {
 
   async #ackInRow(shared: SharedPositions, name: string, ts: Timestamp): Promise<ConsumerState> {
     requireName('consumer', name)
+    await this.#commitRow((startTs) => shared.moved(name, ts, startTs))
+    return this.get(name)
+  }
+
+  async #commitRow(mutationAt: Parameters<typeof commitRow>[1]): Promise<void> {
     const { context } = this.#options
     if (context === undefined) throw new Error('consumers of a shared store need a context')
-    await commitRow(context(), (startTs) => shared.moved(name, ts, startTs))
-    return this.get(name)
+    await commitRow(context(), mutationAt)
+  }
+
+  /** Await before the answer to a change after which nobody may go on from what the record was `before`. */
+  async #endMoves(before: Consumer | undefined): Promise<void> {
+    const ended = before && this.#shared?.ended(before)
+    if (ended !== undefined) await this.#commitRow(() => ended)
   }
 
   async reset(name: string, sinceTs?: Timestamp): Promise<ConsumerState> {
     const now = await this.#store.tso(1)
     await this.#log.begin()
+    const before: Consumer[] = []
     const reset = await this.#change(name, async (consumer) => {
+      before.push(consumer)
       const position = this.#originOf(sinceTs, now)
       const mark = await this.#marked()
       // What was acknowledged before does not count any more: see `SharedPositions`.
       const commitTs = mark.startTs ?? consumer.commitTs
       return { ...consumer, position, ackedTs: position, ...mark, commitTs }
     })
+    await this.#endMoves(before.at(-1))
     return this.#stateOf(reset)
   }
 

@@ -11,13 +11,7 @@ import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { advancePosition } from './rules/advance-position.js'
 import { decodeConsumer } from './rules/codec/consumer.js'
-import {
-  decodePosition,
-  encodePosition,
-  type PositionRow,
-  positionKey,
-  positionPrefix,
-} from './rules/codec/position-row.js'
+import { decodePosition, encodePosition, type PositionRow, positionKey } from './rules/codec/position-row.js'
 import { type Consumer, noSuchConsumer } from './rules/consumer.js'
 
 const KEYS_AT_ONCE = 256
@@ -85,10 +79,13 @@ export class SharedPositions {
     return mutationOf(record, { ackedTs: Math.max(ts, consumer.ackedTs), startTs })
   }
 
-  /** Removes what is left of a consumer. */
-  async forget(record: Consumer): Promise<void> {
+  /**
+   * @param record as it was before a reset, or a removal.
+   * @returns a row with which a transaction that has read that record conflicts, unless it has committed.
+   */
+  ended(record: Consumer): PrewriteMutation {
     this.#known.delete(record.id)
-    await this.#store.sweepRows(positionPrefix(record), () => true)
+    return { op: 'delete', key: positionKey(record) }
   }
 
   /** See `EffectsAsRows`. */

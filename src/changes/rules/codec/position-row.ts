@@ -17,13 +17,8 @@ export interface PositionRow {
 const POSITION = 'position'
 const PREFIX = reservedKey(Buffer.from(`${POSITION}/`))
 
-/** Prefix of all rows of a consumer. */
-export function positionPrefix({ id }: Pick<Consumer, 'id'>): Buffer {
-  return Buffer.concat([PREFIX, bigEndian(id)])
-}
-
-export function positionKey(consumer: Pick<Consumer, 'id' | 'commitTs'>): Buffer {
-  return Buffer.concat([positionPrefix(consumer), bigEndian(consumer.commitTs)])
+export function positionKey({ id, commitTs }: Pick<Consumer, 'id' | 'commitTs'>): Buffer {
+  return Buffer.concat([PREFIX, bigEndian(id), bigEndian(commitTs)])
 }
 
 export function isPositionKey(key: Uint8Array): boolean {
