@@ -284,7 +284,12 @@ export class LogReader {
   /** Removes chunks whose commits are all at or below `ts`, and logs that have ended. */
   async trim(ts: Timestamp): Promise<void> {
     await this.poll()
-    for (const log of [...this.#logs.values()]) await this.#trim(log, ts)
+    for (const log of [...this.#logs.values()])
+      try {
+        await this.#trim(log, ts)
+      } catch (error) {
+        if (!(error instanceof RemovedLog)) throw error // Another collection has removed it.
+      }
   }
 
   async #trim(log: KnownLog, ts: Timestamp): Promise<void> {
@@ -324,7 +329,11 @@ export class LogReader {
   async #highestOf(log: KnownLog): Promise<Timestamp> {
     const { head, entries } = await this.#chunk(log, log.last)
     let highest = head.highestBefore
-    for (const { decisions } of entries) for (const { commitTs } of decisions) highest = Math.max(highest, commitTs)
+    for (const { decisions, outcomes } of entries) {
+      // Also those whose decisions stand in earlier chunks.
+      const told = outcomes.flatMap(({ txn }) => txn ?? [])
+      for (const { commitTs } of [...decisions, ...told]) highest = Math.max(highest, commitTs)
+    }
     return highest
   }
 }

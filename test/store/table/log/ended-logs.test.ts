@@ -27,7 +27,7 @@ function world(fate: () => Fate = () => 'done') {
     ms < 100 ? Promise.resolve() : new Promise((resolve) => void beats.push(resolve))
   const outcomes = new Map<number, number>()
   const end = async ({ startTs }: { readonly startTs: number }): Promise<number> => outcomes.get(startTs) ?? 0
-  const reader = (): LogReader => new LogReader({ table: shared, source, end, elapsedMs })
+  const reader = (on: Table = shared): LogReader => new LogReader({ table: on, source, end, elapsedMs })
   const serverOn = (on: Table): ServerLog => new ServerLog({ table: on, source, elapsedMs, pause, chunkEntriesMax: 3 })
   return {
     ...{ shared, table, outcomes, reader, server: serverOn(table), another: serverOn(shared) },
@@ -135,6 +135,35 @@ test('collection removes the chunks that it has passed, and a reader finds what 
   await server.close()
   expect((await all(two, passed)).keys).toEqual(['after'])
   await expect(all(two, 0)).rejects.toThrow('was removed')
+})
+
+test('a log that has ended stays until the commits are passed whose outcomes its last chunk tells', async () => {
+  const { server, reader, commit, outcomes, silence, newest } = world()
+  for (const key of ['a', 'b']) (await commit(server, key))(true)
+  const before = newest()
+  await commit(server, 'c') // In the last entry of the first chunk.
+  outcomes.set(newest() - 1, newest())
+  const [one, two] = [reader(), reader()]
+  await silence(one)
+  await one.trim(before)
+  expect((await all(two, before)).keys).toEqual(['c'])
+  await one.trim(newest())
+  await expect(all(one, newest())).resolves.toEqual({ keys: [] })
+})
+
+test('of two collections at once one removes a log, and the other goes on', async () => {
+  const { server, table, reader, commit, silence, newest, shared } = world()
+  ;(await commit(server, 'a'))(true)
+  table.pause()
+  const one = reader()
+  await silence(one)
+  const rows: Table['rows'] = async (request) => {
+    if (request.columns.some(({ family }) => family === 'd')) await one.trim(newest())
+    return shared.rows(request)
+  }
+  const two = reader(Object.assign(new PausableTable(shared), { rows }))
+  await two.trim(newest())
+  expect((await all(two, newest())).keys).toEqual([])
 })
 
 test('a chunk whose log has no row is removed, and the log of a living server stays', async () => {
