@@ -22,7 +22,7 @@ import type { SystemRecords } from '../system-records.js'
 import type { TimeSource } from '../time-source.js'
 import type { Table } from './layout/table.js'
 import { TableScan } from './layout/table-scan.js'
-import { Decisions } from './log/decisions.js'
+import { Decisions, type DecisionsOptions } from './log/decisions.js'
 import { ExpiryRows } from './log/expiry-rows.js'
 import { FeedRow } from './log/feed-row.js'
 import { LogCollection } from './log/log-collection.js'
@@ -173,15 +173,12 @@ export class TableStore implements Store {
     const cellSources = { observed, registrations, hints }
     const feed = new FeedRow(table, registrations.registering)
     const expiries = new ExpiryRows(table)
+    const look: DecisionsOptions['look'] = (keys, startTs) => this.#rows.commitTsOf(keys, startTs)
     const end: LogReaderOptions['end'] = async (decision) => {
       const range = removedBy(decision)
-      if (range === undefined) return this.#resolver.endNow(decision)
+      if (range === undefined) return (await this.#resolver.endNow(decision)) || look(decision.keys, decision.startTs)
       await this.#removeRange(range, decision.commitTs)
       return decision.commitTs
-    }
-    const look = async (primary: Uint8Array, startTs: Timestamp): Promise<Timestamp> => {
-      const writes = await this.#rows.historyOf(primary, startTs)
-      return writes.find((write) => write.startTs === startTs && write.type !== 'rollback')?.commitTs ?? 0
     }
     const { feedMs } = options
     const log = new ServerLog({ table, source: oracle, beatMs: feedMs })

@@ -23,8 +23,12 @@ export interface DecisionsOptions {
   readonly feed: Pick<FeedRow, 'since' | 'before'>
   readonly log: Pick<ServerLog, 'decide' | 'prepare' | 'close'>
   readonly expiries: Pick<ExpiryRows, 'put'>
-  /** @returns the commit_ts on record; 0: there is none at the moment. */
-  readonly look: (primary: Uint8Array, startTs: Timestamp) => Promise<Timestamp>
+  /**
+   * A delete_range removes the record of the primary only after it has made records of the other keys' locks.
+   * @param keys of the transaction, with the primary first.
+   * @returns the commit_ts on record at one of them; 0: there is none at the moment.
+   */
+  readonly look: (keys: readonly Uint8Array[], startTs: Timestamp) => Promise<Timestamp>
   readonly end: LogReaderOptions['end']
 }
 
@@ -94,8 +98,8 @@ export class Decisions {
     try {
       const written = await write()
       // A refused change cannot land any more, but an earlier copy may have landed before the row changed again.
-      const isCommitted = written.isWhole || (written.wasUncertain && (await look(primary, startTs)) === commitTs)
-      settle(isCommitted)
+      const isUncertain = !written.isWhole && written.wasUncertain
+      settle(written.isWhole || (isUncertain && (await look([primary, ...keys], startTs)) === commitTs))
       isSettled = true
       return written
     } finally {

@@ -19,6 +19,7 @@ import { FEED_FORMAT } from '../format/format-row.js'
 import { atOrBelow, between, decodeCells, LOCK_COLUMN, type RowCells, valueColumn, valuesIn } from '../layout/layout.js'
 import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
+import type { DecisionsOptions } from './decisions.js'
 import type { ExpiryRow, ExpiryRows } from './expiry-rows.js'
 import type { FeedRow } from './feed-row.js'
 import { type LogReader, RemovedLog } from './log-reader.js'
@@ -43,8 +44,7 @@ export interface TableChangeLogOptions {
   /** In which rows are written at the moment, and that of the table, which this server may have seen just now. */
   readonly format: () => number
   readonly seenFormat: () => number
-  /** @returns the commit_ts on record; 0: there is none at the moment. */
-  readonly look: (primary: Uint8Array, startTs: Timestamp) => Promise<Timestamp>
+  readonly look: DecisionsOptions['look']
   /** For tests. */
   readonly lookMs?: number | undefined
 }
@@ -320,7 +320,7 @@ export class TableChangeLog implements ChangeLog {
   async #newestAt(ts: Timestamp, { lock, writes }: RowCells): Promise<Version | undefined> {
     const newest = writes.find(({ commitTs }) => commitTs <= ts)
     if (lock === undefined || lock.startTs >= ts || (lock.type !== 'put' && lock.type !== 'delete')) return newest
-    const commitTs = await this.#options.look(lock.primary, lock.startTs)
+    const commitTs = await this.#options.look([lock.primary], lock.startTs)
     return commitTs > (newest?.commitTs ?? 0) && commitTs <= ts ? { ...lock, commitTs } : newest
   }
 }

@@ -138,6 +138,16 @@ export class TableRows implements RowAccess {
     return row?.writes ?? []
   }
 
+  /** @returns the commit_ts of the transaction's record at the first of the keys that has one; 0: none has. */
+  async commitTsOf(keys: readonly Uint8Array[], startTs: Timestamp): Promise<Timestamp> {
+    for (let from = 0; from < keys.length; from += ROWS_AT_ONCE)
+      for (const { writes } of await this.#table.read(keys.slice(from, from + ROWS_AT_ONCE), 'txn', startTs)) {
+        const record = writes.find((write) => write.startTs === startTs && write.type !== 'rollback')
+        if (record !== undefined) return record.commitTs
+      }
+    return 0
+  }
+
   /** start_ts of the locks on these keys, as in the table. */
   async holdersOf(keys: readonly Uint8Array[]): Promise<(Timestamp | undefined)[]> {
     const rows = await this.#table.read(keys, 'none', 0)

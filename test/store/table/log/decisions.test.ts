@@ -8,8 +8,9 @@ import type { TableChangeLog } from '../../../../src/store/table/log/table-chang
 import { timestampFromMs } from '../../../../src/timestamp.js'
 import { text, utf8 } from '../../support.js'
 import { MemoryTable } from '../memory-table.js'
+import { PausableTable } from '../pausable-table.js'
 import { checked, PlantedRows } from '../planted-rows.js'
-import { inLeaps, severalDatabases } from '../several-databases.js'
+import { databasesOn, inLeaps, severalDatabases } from '../several-databases.js'
 import { changeLogOn } from './change-log-on.js'
 
 /** As `severalDatabases` registers observers. */
@@ -86,6 +87,53 @@ test('a commit whose answer never came has the outcome that its primary tells, o
       await expect(decisions.around(commit, write)).rejects.toThrow('no answer')
       await expect.poll(() => settled).toEqual([onRecord === 11])
     })
+  }
+})
+
+test('a commit whose primary was removed before anybody knew its outcome is told, where its other keys have it', {
+  tags: ['long'],
+}, async () => {
+  const shared = new MemoryTable()
+  const dying = new PausableTable(shared)
+  await inLeaps(shared, async () => {
+    const [dead, living] = (await databasesOn([dying, shared])) as [Database, Database]
+    const { store } = living
+    await store.log.begin()
+    const since = await store.tso(1)
+    const ops = ['p', 'q'].map((key) => ({ op: 'put' as const, key: utf8(key), value: utf8('v') }))
+    await dead.transact({ checks: [], ops, maxRetries: 0, lockWaitMs: 0 })
+    dying.pause() // The outcome never reaches its log.
+    await store.deleteRange({ start: utf8('p'), end: utf8('p\0') })
+    const newest = await store.tso(1)
+    await expect.poll(() => store.log.resolve(), { timeout: 200_000, interval: 1000 }).toBeGreaterThan(newest)
+    const found: string[] = []
+    for await (const { changes } of store.log.read({ since, upTo: newest }))
+      found.push(...changes.map(({ type, key }) => `${type} ${text(key)}`))
+    expect(found).toEqual(['put q', 'delete_range p'])
+    await living.close()
+  })
+})
+
+test('after a lost answer the records of all keys tell whether the transaction was committed', async () => {
+  for (const onRecord of [0, 11, 12]) {
+    const settled: boolean[] = []
+    const looked: string[] = []
+    const decisions = new Decisions({
+      log: {
+        decide: async () => (isCommitted: boolean) => void settled.push(isCommitted),
+        prepare: () => undefined,
+        close: async () => {},
+      },
+      ...{ feed: { since: 1, before: () => undefined }, expiries: { put: async () => {} }, end: async () => 0 },
+      look: async (keys) => {
+        looked.push(...keys.map(text))
+        return onRecord
+      },
+    })
+    const commit = { startTs: 10, commitTs: 11, primary: utf8('p'), keys: [utf8('p'), utf8('q')] }
+    await decisions.around(commit, async () => ({ isWhole: false, wasUncertain: true }))
+    expect(settled).toEqual([onRecord === 11])
+    expect(new Set(looked)).toEqual(new Set(['p', 'q']))
   }
 })
 
