@@ -52,6 +52,7 @@ export interface RowAccess {
   update<T>(change: Change<T>): Promise<T>
   /** Needs the latch of the key. @param depth default `txn`. */
   historyOf(key: Uint8Array, startTs: Timestamp, depth?: HistoryDepth): Promise<readonly WriteRecord[]>
+  /** Keys by start_ts. On a shared store a primary comes first: callers end locks in portions, and the primary decides. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>>
 }
 

@@ -160,9 +160,11 @@ export class TableRows implements RowAccess {
       for (const { key, cells } of rows) {
         const { lock } = decodeCells(cells)
         if (lock === undefined || !txns.has(lock.startTs)) continue
-        const keys = found.get(lock.startTs)
-        if (keys === undefined) found.set(lock.startTs, [keyOfRow(key)])
-        else keys.push(keyOfRow(key))
+        const keys = found.get(lock.startTs) ?? []
+        found.set(lock.startTs, keys)
+        const locked = keyOfRow(key)
+        if (sameKey(locked, lock.primary)) keys.unshift(locked)
+        else keys.push(locked)
       }
     return found
   }

@@ -81,6 +81,22 @@ test('a version that had expired when it was committed expires behind all commit
   })
 })
 
+test('resolve_lock without keys commits the primary first, and readers are told of all keys', { tags: ['long'] }, async () => {
+  await onFeed(async (store, since) => {
+    const startTs = await store.tso(1)
+    const keys = Array.from({ length: 300 }, (_, i) => `k${String(i).padStart(3, '0')}`)
+    const mutations = keys.map((key) => put(key, 'v'))
+    await store.prewrite({ mutations, primary: utf8('k299'), startTs, lockTtl: 3000, txnSize: keys.length })
+    const refused = { txns: [{ startTs, commitTs: startTs + 1 }] }
+    await expect.poll(() => store.log.resolve(), { interval: 100, timeout: 60_000 }).toBeGreaterThan(startTs)
+    await expect(store.resolveLock(refused)).rejects.toMatchObject({ code: 'commit_ts_expired' })
+    expect((await store.scanLock({ maxTs: Number.MAX_SAFE_INTEGER })).locks).toHaveLength(keys.length)
+    const commitTs = await store.tso(1)
+    await store.resolveLock({ txns: [{ startTs, commitTs }] })
+    expect((await changesUpTo(store, since, commitTs)).map(({ key }) => key)).toEqual(keys)
+  })
+})
+
 test('keys that are still locked are told with their transaction, and expire', async () => {
   await onFeed(async (store, since) => {
     const expireTs = (await store.tso(1)) + timestampFromMs(1000)
