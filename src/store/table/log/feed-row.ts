@@ -22,7 +22,7 @@ export class FeedRow {
   /** @param span in timestamps: how far above its timestamp a server's copy of the row serves. */
   constructor(table: Table, span: Timestamp) {
     this.#table = table
-    this.#copy = new CopyAsOf(span, () => this.#read())
+    this.#copy = new CopyAsOf(span, async () => void (await this.#read()))
   }
 
   get since(): Timestamp | undefined {
@@ -44,8 +44,7 @@ export class FeedRow {
    */
   async begin(next: () => Promise<Timestamp> | Timestamp): Promise<Timestamp> {
     for (;;) {
-      const bytes = await recordAt(this.#table, this.#key)
-      this.#since = bytes && decodeSince(bytes)
+      const bytes = await this.#read()
       if (this.#since !== undefined && this.#since > 0) return this.#since
       const since = bytes === undefined ? 0 : (await next()) + this.#copy.span
       // The next look tells. Whoever is first decides: `since` does not change once it is above 0.
@@ -54,13 +53,15 @@ export class FeedRow {
   }
 
   /** Await before something that a feed forbids. */
-  look(): undefined | Promise<void> {
+  look(): undefined | Promise<unknown> {
     return this.#since === undefined ? this.#read() : undefined
   }
 
-  async #read(): Promise<void> {
+  /** A read that began earlier may end later, so `since` only rises. */
+  async #read(): Promise<Buffer | undefined> {
     const bytes = await recordAt(this.#table, this.#key)
-    if (bytes !== undefined) this.#since = decodeSince(bytes)
+    if (bytes !== undefined) this.#since = Math.max(this.#since ?? 0, decodeSince(bytes))
+    return bytes
   }
 }
 
