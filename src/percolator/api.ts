@@ -174,7 +174,7 @@ export interface CommitRequest extends LockingRequest {
   readonly startTs: Timestamp
   readonly commitTs: Timestamp
   readonly primary?: Uint8Array | undefined
-  /** With the primary: all keys of the transaction, unless `keys` has them. For the logs of servers that share the store. */
+  /** With the primary: all keys of the transaction, or those that `keys` lacks. For the logs of servers that share the store. */
   readonly txnKeys?: readonly Uint8Array[] | undefined
   readonly markDepth?: number | undefined
 }

@@ -123,7 +123,10 @@ export const prewrite = {
     ),
     start_ts: WrittenTimestamp,
     lock_ttl: described(optional(Milliseconds), 'Counted from the time in `start_ts`. Default: 3000.'),
-    txn_size: described(optional(Count), 'Kept in the lock for others to see.'),
+    txn_size: described(
+      optional(Count),
+      'The number of keys of the whole transaction, kept in the lock; 0: unknown. The change feed of a shared store relies on it.',
+    ),
     min_commit_ts: described(
       OptionalWrittenTimestamp,
       'The least commit_ts. Without one nobody can push the lock past a reader.',
@@ -180,7 +183,7 @@ export const commit = {
     primary: described(optional(Key), 'Accepted and not needed.'),
     txn_keys: described(
       optional(Keys),
-      'Extension, with the primary: all keys of the transaction, where `keys` has not all. For the change feed of a shared store, which else looks for its locks in the whole table.',
+      'Extension, with the primary, for the change feed of a shared store: all keys of the transaction, or those that `keys` lacks. If the two name fewer than the `txn_size` of the primary’s lock, or if neither `txn_size` nor `txn_keys` is given, the server looks for the others in the whole table.',
     ),
   }),
   ...answering(

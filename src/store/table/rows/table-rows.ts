@@ -310,7 +310,8 @@ export class TableRows implements RowAccess {
     const { key: primary, lock } = row
     await this.#decisions.before(commitTs, this.#source.last)
     if (!this.#decisions.isLogged(commitTs)) return write()
-    const named = txnKeys ?? keys.filter((_, i) => commitTsIn(toWrite.get(i) ?? [], startTs) !== undefined)
+    const committed = keys.filter((_, i) => commitTsIn(toWrite.get(i) ?? [], startTs) !== undefined)
+    const named = [...new Map([...committed, ...(txnKeys ?? [])].map((key) => [keyText(key), key])).values()]
     // A client that does not name all keys has them looked for. All locks of the transaction stand before it commits.
     const isWhole = lock.txnSize > 0 ? named.length >= lock.txnSize : txnKeys !== undefined
     const all = isWhole ? named : ((await this.lockedBy(new Set([startTs]))).get(startTs) ?? named)

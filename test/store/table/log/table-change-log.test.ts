@@ -81,7 +81,35 @@ test('a version that had expired when it was committed expires behind all commit
   })
 })
 
-test('resolve_lock without keys commits the primary first, and readers are told of all keys', { tags: ['long'] }, async () => {
+test('readers are told of the keys that a commit names anywhere, and of all if these are fewer than txn_size', async () => {
+  await onFeed(async (store, since) => {
+    const named = [
+      { keys: ['a', 'b'], txnKeys: ['a'] },
+      { keys: ['a'], txnKeys: ['b'] },
+      { keys: ['a'], txnKeys: ['b'], txnSize: 2 },
+      { keys: ['a'], txnKeys: ['a'], txnSize: 2 },
+      { keys: ['a', 'b'], txnSize: 2 },
+      { keys: ['a'] },
+    ]
+    const expected: string[] = []
+    let commitTs = 0
+    for (const { keys, txnKeys, txnSize } of named) {
+      const startTs = await store.tso(1)
+      const primary = utf8('a')
+      await store.prewrite({ mutations: [put('a', '1'), put('b', '1')], primary, startTs, lockTtl: 3000, txnSize })
+      commitTs = await store.tso(1)
+      await store.commit({ keys: keys.map(utf8), txnKeys: txnKeys?.map(utf8), startTs, commitTs })
+      await store.resolveLock({ txns: [{ startTs, commitTs }] })
+      expected.push(`a ${commitTs}`, `b ${commitTs}`)
+    }
+    const found = await changesUpTo(store, since, commitTs)
+    expect(found.map(({ key, commitTs }) => `${key} ${commitTs}`)).toEqual(expected)
+  })
+})
+
+test('resolve_lock without keys commits the primary first, and readers are told of all keys', {
+  tags: ['long'],
+}, async () => {
   await onFeed(async (store, since) => {
     const startTs = await store.tso(1)
     const keys = Array.from({ length: 300 }, (_, i) => `k${String(i).padStart(3, '0')}`)
