@@ -16,7 +16,6 @@ type PrimaryCommit = Omit<Decision, 'number'>
 
 interface Written {
   readonly isWhole: boolean
-  readonly wasUncertain: boolean
 }
 
 export interface DecisionsOptions {
@@ -97,9 +96,8 @@ export class Decisions {
     let isSettled = false
     try {
       const written = await write()
-      // A refused change cannot land any more, but an earlier copy may have landed before the row changed again.
-      const isUncertain = !written.isWhole && written.wasUncertain
-      settle(written.isWhole || (isUncertain && (await look([primary, ...keys], startTs)) === commitTs))
+      // A refused change cannot land any more, but it may be refused because a copy of it has landed.
+      settle(written.isWhole || (await look([primary, ...keys], startTs)) === commitTs)
       isSettled = true
       return written
     } finally {

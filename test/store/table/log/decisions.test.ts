@@ -114,7 +114,7 @@ test('a commit whose primary was removed before anybody knew its outcome is told
   })
 })
 
-test('after a lost answer the records of all keys tell whether the transaction was committed', async () => {
+test('a commit that is refused may have landed as a copy, which the records of all its keys tell', async () => {
   for (const onRecord of [0, 11, 12]) {
     const settled: boolean[] = []
     const looked: string[] = []
@@ -131,7 +131,7 @@ test('after a lost answer the records of all keys tell whether the transaction w
       },
     })
     const commit = { startTs: 10, commitTs: 11, primary: utf8('p'), keys: [utf8('p'), utf8('q')] }
-    await decisions.around(commit, async () => ({ isWhole: false, wasUncertain: true }))
+    await decisions.around(commit, async () => ({ isWhole: false }))
     expect(settled).toEqual([onRecord === 11])
     expect(new Set(looked)).toEqual(new Set(['p', 'q']))
   }
