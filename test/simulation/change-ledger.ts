@@ -47,6 +47,8 @@ export class ChangeLedger {
   removals: RangeChange[] = []
   /** Since the last crash that took what readers had seen. */
   #published: Timestamp = 0
+  /** Of several servers: what commits at or below it need not be told. */
+  since: Timestamp = 0
   readonly #violations: Violations
 
   constructor(violations: Violations) {
@@ -55,7 +57,7 @@ export class ChangeLedger {
 
   /** Changes that came to be seen: none is at or below a resolved_ts that somebody knows. */
   committed(what: string, commitTs: Timestamp): void {
-    if (commitTs <= this.#published)
+    if (commitTs > this.since && commitTs <= this.#published)
       this.#violations.add('resolved', `${what} commits at ${commitTs}; resolved_ts was ${this.#published}`)
   }
 

@@ -42,8 +42,13 @@ export interface Profile {
   readonly safePointSecondMs: number
   /** The same: see `HintedCells.registeringMs`. */
   readonly registeringMs: number
+  /** The same: how a server stands still at most, and of the logs of servers. */
+  readonly pausesMs: readonly number[]
+  readonly logs: { readonly beatMs: number; readonly chunkEntriesMax: number }
   readonly durability: 'sync' | 'async'
   readonly coordinators: number
+  /** Worlds that begin slowly, or have to last, have more events than others. */
+  readonly stepsFactor: number
   readonly keys: number
   /** Keys and values of one prewrite; small, so that a transaction has several. */
   readonly batchBytes: number
@@ -105,7 +110,7 @@ export function drawProfile(random: Random, store: StoreName): Profile {
   return store === 'shared' ? drawShared(random, profile) : profile
 }
 
-/** No machine takes anything with it, and no store has a log of changes. */
+/** No machine takes anything with it. */
 function drawShared(random: Random, profile: Profile): Profile {
   const some = (chanceMax: number): number => (random.chance(0.6) ? chanceMax * random.next() ** 2 : 0)
   const chances = {
@@ -118,13 +123,26 @@ function drawShared(random: Random, profile: Profile): Profile {
     table_failed: some(0.03),
     post_lost: some(0.05),
   }
-  return {
+  const shared = {
     ...profile,
     servers: 3,
     safePointSecondMs: random.pick([50, 200]),
-    feeds: false,
     registeringMs: random.pick([100, 4000]),
     chances,
+  }
+  if (!profile.feeds || random.chance(0.2)) return { ...shared, feeds: false }
+  // Logs of servers that stand still are ended after 20 s: there is less of everything else, so that the world lasts for long.
+  const { observes, holdsLeases } = profile
+  return {
+    ...shared,
+    coordinators: profile.coordinators + 2,
+    stepsFactor: 2,
+    safePointSecondMs: random.pick([500, 1000]),
+    observes: observes && random.chance(0.2),
+    holdsLeases: holdsLeases && random.chance(0.2),
+    chances: { ...chances, server_killed: chances.server_killed / 4, server_paused: chances.server_paused / 4 },
+    pausesMs: [1000, 30_000, 150_000],
+    logs: { beatMs: random.pick([250, 1000]), chunkEntriesMax: random.pick([3, 20, 256]) },
   }
 }
 
@@ -158,8 +176,11 @@ function drawAlone(random: Random, store: StoreName): Profile {
     servers: 1,
     safePointSecondMs: 1000,
     registeringMs: 4000,
+    pausesMs: [30_000],
+    logs: { beatMs: 250, chunkEntriesMax: 256 },
     durability,
     coordinators: 2 + random.below(5),
+    stepsFactor: 1,
     keys: 2 + random.below(9),
     batchBytes: random.pick([1, 1, 20, 400, 16 * 1024]),
     asyncCommitKeysMax: random.pick([0, 3, 256, 256]),

@@ -13,12 +13,17 @@ import type { SystemWrite } from '../../src/store/system-records.js'
 import { RECORD, timestampOf } from '../../src/store/table/layout/layout.js'
 import { isRowOfUser, keyOfRow, systemNameOf } from '../../src/store/table/layout/row-keys.js'
 import type { ColumnWrite } from '../../src/store/table/layout/table.js'
+import { decodeSince } from '../../src/store/table/log/feed-row.js'
+import { decodeEntry, removedBy } from '../../src/store/table/log/log-record.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import { CellLedger, type CellsSeen, type DataCommit } from './cell-ledger.js'
 import { ChangeLedger, compareFed, type FedChange, type FedRange, fed } from './change-ledger.js'
 import { type DiskListener, textOf } from './disk.js'
 import { SharedCellLedger } from './shared-cell-ledger.js'
 import type { Violations } from './violations.js'
+
+/** Chunks of the logs of several servers. */
+const LOG_ROWS = '\0\0log/'
 
 /** A Put, Delete or Lock record that was once to be seen. */
 export interface Committed {
@@ -64,6 +69,9 @@ export class Ledger implements DiskListener {
   readonly #byKey = new Map<string, Committed[]>()
   /** By key and start_ts, of a store without a disk. */
   readonly #longValues = new Map<string, Uint8Array>()
+  /** Of rows that do not change together: start_ts of transactions of which one record has come to be seen. */
+  readonly #begun = new Set<Timestamp>()
+  readonly #checks: (() => void)[] = []
   readonly #violations: Violations
 
   /** @param isShared rows do not come to be seen together. */
@@ -79,6 +87,16 @@ export class Ledger implements DiskListener {
 
   get cells(): CellsSeen {
     return this.isShared ? this.#sharedCells : this.#cells
+  }
+
+  /** What was told of a transaction is held against its records once all of them are there. */
+  check(check: () => void): void {
+    if (this.isShared) this.#checks.push(check)
+    else check()
+  }
+
+  checkAll(): void {
+    for (const check of this.#checks.splice(0)) check()
   }
 
   get keys(): string[] {
@@ -151,6 +169,12 @@ export class Ledger implements DiskListener {
     })
   }
 
+  /** What several servers have put before there was a reader expires without being told. */
+  mayExpireUntold(key: string, ts: Timestamp): boolean {
+    const found = this.newest(key, { ts, timeline: this.timeline })
+    return found !== undefined && found.commitTs <= this.changes.since
+  }
+
   /** 0: nothing expires. */
   get lastExpiry(): Timestamp {
     return Math.max(0, ...this.keys.flatMap((key) => this.expiriesOf(key)))
@@ -189,18 +213,48 @@ export class Ledger implements DiskListener {
   /** The same of a row that several servers share. */
   written(rowKey: Buffer, writes: readonly ColumnWrite[]): void {
     this.moment++
+    if (rowKey.toString('latin1').startsWith(LOG_ROWS)) this.#logged(writes)
+    else this.#writtenRow(rowKey, writes)
+  }
+
+  #writtenRow(rowKey: Buffer, writes: readonly ColumnWrite[]): void {
     const key = keyText(keyOfRow(rowKey))
     for (const { family, qualifier, value } of writes)
       if (family === 'd' && value !== undefined)
         this.#longValues.set(`${key} ${timestampOf(qualifier, 'value')}`, value)
     const isRowOfServer = !isRowOfUser(rowKey)
     for (const { family, qualifier, value } of writes) {
-      if (family === 'o' && qualifier.equals(RECORD)) this.#sharedCells.recorded(systemNameOf(rowKey), value)
+      if (family === 'o' && qualifier.equals(RECORD)) this.#recorded(systemNameOf(rowKey), value)
       if ((family !== 'w' && family !== 'r') || value === undefined) continue
       const write = decodeWrite(value, timestampOf(qualifier, 'write'))
+      this.#committed(write)
       if (isRowOfServer) this.#sharedCells.written(keyOfRow(rowKey), write)
       else this.#note(key, write, write.shortValue ?? this.#longValues.get(`${key} ${write.startTs}`))
     }
+  }
+
+  /** A record of the server. */
+  #recorded(name: string, value: Buffer | undefined): void {
+    if (name === 'feed' && value !== undefined) this.changes.since = decodeSince(value)
+    this.#sharedCells.recorded(name, value)
+  }
+
+  /** The first of a transaction is that of its primary. */
+  #committed({ type, startTs, commitTs }: WriteRecord): void {
+    if (type === 'rollback' || this.#begun.has(startTs)) return
+    this.#begun.add(startTs)
+    this.changes.committed(`the transaction of ${startTs}`, commitTs)
+  }
+
+  /** A delete_range that a server has decided is finished, whatever becomes of the server. */
+  #logged(writes: readonly ColumnWrite[]): void {
+    for (const { family, value } of writes)
+      for (const decision of family === 'd' && value !== undefined ? decodeEntry(value).decisions : []) {
+        const range = removedBy(decision)
+        const { startTs, commitTs } = decision
+        if (range !== undefined)
+          this.changes.removed({ type: 'delete_range', key: range.start, end: range.end, startTs, commitTs })
+      }
   }
 
   #record(recordKey: Buffer, bytes: Buffer, state: PersistentMap<Buffer>): DataCommit[] {
@@ -235,7 +289,7 @@ export class Ledger implements DiskListener {
     if (own === undefined) this.byStart.set(startTs, [record])
     else own.push(record)
     if (type === 'lock') return []
-    this.changes.committed(`${type} of ${startTs} on ${key}`, commitTs)
+    if (!this.isShared) this.changes.committed(`${type} of ${startTs} on ${key}`, commitTs)
     return [record]
   }
 }

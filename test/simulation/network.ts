@@ -139,9 +139,9 @@ export class Network {
       mvccGetByStartTs: through('mvcc_get_by_start_ts', ({ store }, request) => store.mvccGetByStartTs(request)),
       deleteRange: through('delete_range', async ({ store }, request) => {
         // Until somebody has asked for resolved_ts, a raw client may commit below a delete_range after it.
-        const { prompt } = store.log
-        await prompt?.begin()
-        prompt?.resolve()
+        const { log } = store
+        await log.begin()
+        log.prompt?.resolve()
         return store.deleteRange(request)
       }),
     }

@@ -10,12 +10,20 @@ const KEYS = Array.from({ length: 5 }, (_, i) => `${REMOVED}${i}`)
 const BULK = Array.from({ length: 260 }, (_, i) => `${REMOVED}2-${String(i).padStart(3, '0')}`)
 /** Above all keys that are removed. */
 const END = 's'
+/** Where no removal comes after a commit_ts of several servers that was taken too early. */
+const EARLY = KEYS.map((key) => `${END}${key}`)
 const LONG_VALUE_BYTES = 300
+
+/** Whether only raw clients write the key. */
+export function isRaw(key: string): boolean {
+  return key.startsWith(REMOVED) || key.startsWith(END)
+}
 
 export interface RawHost {
   readonly world: ClientWorld
   readonly api: PercolatorApi
   readonly random: Random
+  beginFeed(): Promise<void>
   sleep(ms: number): Promise<void>
   think(): Promise<void>
 }
@@ -34,6 +42,8 @@ export class RawClient {
 
   async write(): Promise<void> {
     const { api, random, think, sleep, world } = this.#host
+    const { isShared } = world.ledger
+    if (isShared) await this.#host.beginFeed() // Nobody refuses what is early before.
     const startTs = await api.tso(1)
     // Too early: it has to be taken after the prewrite.
     const early = random.chance(0.5) ? await api.tso(1) : undefined
@@ -41,7 +51,8 @@ export class RawClient {
     if (random.chance(0.2)) await sleep(3000 * random.next())
     const kind = random.pick(['two_pc', 'async', 'one_pc'] as const)
     const isBulk = world.faults.profile.feed.isBulky && random.chance(0.1)
-    const keys = isBulk ? BULK : random.shuffled(KEYS).slice(0, 1 + random.below(3))
+    const some = isShared && early !== undefined ? EARLY : KEYS
+    const keys = isBulk ? BULK : random.shuffled(some).slice(0, 1 + random.below(3))
     const [primary] = keys as [string]
     const mutations = keys.map((key): PrewriteMutation => this.#mutationOf(key, startTs))
     const others = keys.slice(1).map(bytes)
@@ -53,6 +64,7 @@ export class RawClient {
       ...(kind === 'one_pc' || isBulk ? { tryOnePc: true } : {}),
       ...(kind === 'async' ? { useAsyncCommit: true, secondaries: others } : {}),
       ...(random.chance(0.3) ? { linearizable: true } : {}),
+      ...(isShared && random.chance(0.5) ? { txnSize: keys.length } : {}),
     })
     if (answer.onePcCommitTs !== undefined) return
     if (random.chance(0.5)) await think()

@@ -43,6 +43,7 @@ export class SharedServers {
         url,
         clock,
         registeringMs: faults.profile.registeringMs,
+        logs: faults.profile.logs,
         answers: new AnswerBudget(DEFAULT_LIMITS),
         onRole: () => {},
         onTimestamps: () => {},
@@ -57,7 +58,7 @@ export class SharedServers {
     this.#byUrl.set(url, { owner, answers: member.answers })
     const { claimsMax } = faults.profile.observers
     const database = await Database.open(store, {
-      limits: { ...DEFAULT_LIMITS, observersMax: 8, claimsMax, leasesMax: 8 },
+      limits: { ...DEFAULT_LIMITS, ...faults.profile.feed, observersMax: 8, claimsMax, leasesMax: 8 },
       registry: member.registry,
       gc: { lifeTimeMs: 0, intervalMs: 0 }, // It collects when a client asks.
       onError: (message, error) => {

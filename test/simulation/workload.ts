@@ -16,7 +16,7 @@ import type { ClientWorld } from './client-world.js'
 import { Feeder } from './feeder.js'
 import type { TxnHistory } from './history.js'
 import { isLeaseLost, LeaseHolder } from './lease-holder.js'
-import { RawClient, REMOVED } from './raw-client.js'
+import { isRaw, RawClient } from './raw-client.js'
 import type { Owner } from './scheduler.js'
 import { Worker, type WorkerHost } from './worker.js'
 
@@ -72,6 +72,8 @@ const COUNTERS = ['n0', 'n1']
 const LONG_VALUE_BYTES = 300
 /** Now and then a transaction stays open over what happens to others, the server's restart included. */
 const LONG_THINK_MS_MAX = 5000
+/** Between two looks of a client that only reads the changes. */
+const READ_MS_MAX = 3000
 /** Longer than any client keeps one, however the clock is set meanwhile. */
 const PIN_MS = 600_000
 
@@ -102,7 +104,8 @@ export class Client {
     this.worker = this.#newWorker()
     this.leaseHolder = this.#newLeaseHolder()
     const host = { world, owner, random: this.#random, sleep: (ms: number) => this.#sleep(ms) }
-    this.raw = new RawClient({ ...host, api: this.#api, think: () => this.#think() })
+    const beginFeed = (): Promise<void> => world.network.call(owner, 'begin', true, ({ store }) => store.log.begin())
+    this.raw = new RawClient({ ...host, api: this.#api, beginFeed, think: () => this.#think() })
     this.#feeders = [new Feeder('log', host), new Feeder('service', host)]
     this.#keys = Array.from({ length: keys }, (_, i) => `k${i}${'-'.repeat((i * 5) % 12)}`)
   }
@@ -114,6 +117,13 @@ export class Client {
       await this.#think()
     }
     await this.#coordinator.idle()
+    this.isDone = true
+  }
+
+  /** Does nothing but to follow the changes, from the beginning. */
+  async read(): Promise<void> {
+    for (; !this.#world.isEnding(); await this.#sleep(READ_MS_MAX * this.#random.next() ** 2))
+      await this.feed().catch((error: unknown) => this.#requireKnown(error))
     this.isDone = true
   }
 
@@ -575,8 +585,7 @@ export class Client {
     seen.startTs = ts
     const reader = this.#coordinator.snapshot(ts, { lockWaitMs: 0 })
     // Those of a delete_range are gone from every snapshot.
-    for (const { key } of locks)
-      if (!text(key).startsWith(REMOVED)) this.#read(seen, text(key), (await reader.get(key))?.value)
+    for (const { key } of locks) if (!isRaw(text(key))) this.#read(seen, text(key), (await reader.get(key))?.value)
     history.ended(seen, 'aborted')
   }
 }

@@ -18,6 +18,7 @@ import { checkLeases } from './lease-checks.js'
 import { type LeaseBooks, LeaseLedger } from './lease-ledger.js'
 import { Ledger } from './ledger.js'
 import { Network } from './network.js'
+import { REMOVED } from './raw-client.js'
 import { checkRuns } from './run-checks.js'
 import type { RunningServer } from './running-server.js'
 import { Owner, Scheduler } from './scheduler.js'
@@ -38,8 +39,6 @@ const START_MS = 1_700_000_000_000
 const CLOCK_OFFSET_MS_MAX = 120_000
 /** One that the server sees: pins and outcomes of idempotent requests would not outlive it. */
 const FAR_STEP_MS = 3_600_000
-/** How long a server stands still: most do for much less. */
-const PAUSE_MS_MAX = 30_000
 /** Events that the end may take. */
 const END_STEPS_MAX = 200_000
 
@@ -97,6 +96,8 @@ class World {
   readonly #counts = new Map<string, number>()
   readonly #clients: Client[] = []
   #servers: readonly Server[] = []
+  /** Of several servers, where there are feeds: follow all changes from the beginning. No fault strikes them themselves. */
+  #readers: readonly Client[] = []
   /** Of several servers. */
   readonly #table: SharedTable
   #network: Network | undefined
@@ -146,7 +147,9 @@ class World {
     const network = new Network(this.#scheduler, this.#faults, () => this.#anyServer, new Owner('wire'))
     this.#network = network
     for (let i = 0; i < this.#faults.profile.coordinators; i++) this.#startClient()
-    while (this.#scheduler.steps < steps && this.violations.all.length === 0) {
+    if (shared !== undefined && this.#faults.profile.feeds) this.#startReaders()
+    const stepsMax = steps * this.#faults.profile.stepsFactor
+    while (this.#scheduler.steps < stepsMax && this.violations.all.length === 0) {
       await this.#scheduler.step()
       this.#strike(network)
     }
@@ -180,6 +183,12 @@ class World {
   #startClient(): void {
     const client = this.#newClient()
     if (client !== undefined) this.#scheduler.schedule(client.owner, 0, 'begins', () => void client.run())
+  }
+
+  #startReaders(): void {
+    this.#readers = [this.#newClient(), this.#newClient()].filter((reader) => reader !== undefined)
+    this.#clients.length -= this.#readers.length
+    for (const reader of this.#readers) this.#scheduler.schedule(reader.owner, 0, 'reads', () => void reader.read())
   }
 
   #newClient(): Client | undefined {
@@ -216,7 +225,7 @@ class World {
     if (living.length > 0 && faults.strikes('coordinator_died')) this.#killClient(faults.random.pick(living))
     if (faults.strikes('clock_forward')) this.#setClock(server, faults.random.pick([10, 1000, 5000, 25_000]))
     if (faults.strikes('clock_back')) this.#setClock(server, -faults.random.pick([10, 1000, 5000, 25_000]))
-    if (faults.strikes('server_paused')) server.pause(PAUSE_MS_MAX * faults.random.next() ** 3)
+    if (faults.strikes('server_paused')) server.pause(pauseMs(faults))
     if (server.running !== undefined && faults.strikes('clock_far_forward')) this.#setClockFar(server.running)
     if (this.#isFarStepUnsaved) return
     if (faults.strikes('server_stopped')) server.stop()
@@ -289,7 +298,7 @@ class World {
         this.violations.add('stuck', `${what} does not come to an end`)
       }
     }
-    await until('a client', () => this.#living().every(({ isDone }) => isDone))
+    await until('a client', () => [...this.#living(), ...this.#readers].every(({ isDone }) => isDone))
     for (const { owner } of this.#living()) owner.isAlive = false
     // Heartbeats are gone with their clients; what is late arrives.
     const quietAt = this.#scheduler.nowMs + 60_000
@@ -299,8 +308,8 @@ class World {
     if (running === undefined || this.violations.all.length > 0) return
     // Before anybody else resolves the locks that hold resolved_ts back.
     const follower = this.#faults.profile.feeds ? this.#newClient() : undefined
-    if (follower !== undefined)
-      await this.#whole(until, follower.owner, 'following all changes', () => follower.followToEnd())
+    for (const each of [...this.#readers, follower])
+      if (each !== undefined) await this.#whole(until, each.owner, 'following all changes', () => each.followToEnd())
     await this.#whole(until, running.owner, 'resolving locks', () => resolveAll(running.store))
     const last = this.#newClient()
     if (last !== undefined)
@@ -313,13 +322,15 @@ class World {
     this.#checkDisk()
     if (this.#isShared)
       await this.#whole(until, running.owner, 'checking all rows', () => checkRows(this.#table.rows, this.violations))
+    this.#ledger.checkAll()
     if (last !== undefined && this.#faults.profile.holdsLeases) checkNoneAttached(this.#disk.state, this.violations)
     if (this.#faults.profile.store === 'leveldb')
       checkCollected(this.#disk.state, this.#ledger, running.store.safePoint, this.violations)
     await this.#whole(until, running.owner, 'reading all', async () => {
       const { store } = running
       const now = await store.tso(1)
-      for (const ts of this.#isShared ? this.#readable(store.safePoint, now) : [now]) await this.#readAll(store, ts)
+      for (const ts of this.#isShared ? this.#readable(store.safePoint, now) : [now])
+        await this.#readAll(store, ts, now)
     })
   }
 
@@ -345,16 +356,22 @@ class World {
   }
 
   /** The server says what the ledger says. */
-  async #readAll(store: Store, ts: Timestamp): Promise<void> {
+  async #readAll(store: Store, ts: Timestamp, newest: Timestamp): Promise<void> {
     const keys = this.#ledger.keys
     const { pairs } = await store.batchGet({ keys: keys.map((key) => Buffer.from(key)), ts })
     const found = new Map(pairs.map(({ key, value }) => [text(key), value && text(value)]))
     for (const key of keys) {
+      if (key.startsWith(REMOVED) && ts < newest) continue // A delete_range takes them from earlier snapshots too.
       const expected = this.#ledger.valueAt(key, ts)
       if (found.get(key) !== expected)
         this.violations.add('end', `${key} is read as ${found.get(key)}; committed is ${expected}`)
     }
   }
+}
+
+/** How long a server stands still: mostly for much less than the longest time. */
+function pauseMs({ random, profile: { pausesMs } }: Faults): number {
+  return (pausesMs.length === 1 ? (pausesMs[0] as number) : random.pick(pausesMs)) * random.next() ** 3
 }
 
 type Until = (what: string, isReached: () => boolean) => Promise<void>

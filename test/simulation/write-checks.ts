@@ -1,7 +1,7 @@
 import type { Timestamp } from '../../src/timestamp.js'
 import type { History, TxnHistory } from './history.js'
 import type { Committed, Ledger } from './ledger.js'
-import { REMOVED } from './raw-client.js'
+import { isRaw } from './raw-client.js'
 import type { Violations } from './violations.js'
 
 /** Whether what is committed is what clients asked for and were told, whole, once, and in order. */
@@ -18,7 +18,7 @@ export function checkWrites(history: History, ledger: Ledger, isDurable: boolean
   }
   checkLostIsSuffix(history, ledger, violations)
   const writers = new Map(history.txns.flatMap((txn) => (txn.kind === 'snapshot' ? [] : [[txn.startTs, txn] as const])))
-  for (const key of ledger.keys) if (!key.startsWith(REMOVED)) checkOrder(key, ledger, writers, violations)
+  for (const key of ledger.keys) if (!isRaw(key)) checkOrder(key, ledger, writers, violations)
   for (const key of ledger.keys) if (key.startsWith('n')) checkCounter(key, ledger, writers, violations)
 }
 

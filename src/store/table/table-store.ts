@@ -28,7 +28,7 @@ import { FeedRow } from './log/feed-row.js'
 import { LogCollection } from './log/log-collection.js'
 import { LogReader, type LogReaderOptions } from './log/log-reader.js'
 import { removedBy } from './log/log-record.js'
-import { ServerLog } from './log/server-log.js'
+import { ServerLog, type ServerLogOptions } from './log/server-log.js'
 import { TableChangeLog } from './log/table-change-log.js'
 import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
@@ -91,8 +91,8 @@ export interface TableStoreOptions {
   readonly format?: (() => number) | undefined
   /** For tests: see `RowTableOptions`. */
   readonly rowBytesMax?: number | undefined
-  /** For tests: how often this server closes what has passed in its log, and looks at all logs. */
-  readonly feedMs?: number | undefined
+  /** For tests. `beatMs`: how often this server closes what has passed in its log, and looks at all logs. */
+  readonly logs?: Pick<ServerLogOptions, 'beatMs' | 'chunkEntriesMax'> | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -180,14 +180,13 @@ export class TableStore implements Store {
       await this.#removeRange(range, decision.commitTs)
       return decision.commitTs
     }
-    const { feedMs } = options
-    const log = new ServerLog({ table, source: oracle, beatMs: feedMs })
+    const log = new ServerLog({ table, source: oracle, ...options.logs })
     this.#decisions = new Decisions({ feed, expiries, look, end, log })
     const reader = new LogReader({ table, source: oracle, end })
     this.log = new TableChangeLog({
       ...{ table, source: oracle, feed, reader, expiries, format, look },
       seenFormat: options.format ?? (() => restoreGate.seenFormat),
-      ...{ safePoint: this.#safePoint, lookMs: feedMs },
+      ...{ safePoint: this.#safePoint, lookMs: options.logs?.beatMs },
     })
     this.#logs = new LogCollection({ feed, reader, expiries, log: this.log, safePoint: this.#safePoint })
     const cells = new CellRows(table, oracle, cellSources)

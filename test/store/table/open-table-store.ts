@@ -31,7 +31,7 @@ export async function openTableStore(
     cursorSecret: randomBytes(32),
     cacheBytesMax: 2 ** 22,
     registeringMs: 20,
-    feedMs: 100,
+    logs: { beatMs: 100 },
     format: () => NEWEST_FORMAT.format,
     rowBytesMax,
     knownToAllMs: 0, // Nobody else has to know of a safe point.

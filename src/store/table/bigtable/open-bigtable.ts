@@ -20,7 +20,7 @@ import { registryRowsOf } from '../records/registry-table.js'
 import { TableWatch } from '../records/table-watch.js'
 import { RestoreGate } from '../restore/restore-gate.js'
 import { TableBehindRestoreGate } from '../restore/table-behind-restore-gate.js'
-import { TableStore } from '../table-store.js'
+import { TableStore, type TableStoreOptions } from '../table-store.js'
 import { LeadingGraph } from '../waits/leading-graph.js'
 import { reportToLeader } from '../waits/report-to-leader.js'
 import { LOCK_WAITS } from '../waits/wait-report.js'
@@ -76,6 +76,8 @@ interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onR
   readonly serving: Serving
   readonly clock: Clock
   readonly registeringMs?: number | undefined
+  /** For tests. */
+  readonly logs?: TableStoreOptions['logs']
   /** @param secret shared by the servers of the table. */
   readonly asksOf: (secret: Uint8Array) => Asks
 }
@@ -83,7 +85,7 @@ interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onR
 /** @param table must exist. @throws as `openBigtable`. @internal */
 export async function joinTable(
   table: Table,
-  { serving, url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, asksOf }: JoinOptions,
+  { serving, url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, logs, asksOf }: JoinOptions,
 ): Promise<{ store: TableStore; member: Member }> {
   await requireFit(table, serving) // Before anything is written.
   const secret = await secretOf(table)
@@ -136,7 +138,7 @@ export async function joinTable(
     ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
   })
   const store = new TableStore({
-    ...{ table, oracle, watch, clock, answers, restoreGate, registeringMs },
+    ...{ table, oracle, watch, clock, answers, restoreGate, registeringMs, logs },
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     waits: new WaitReports({ send }),
