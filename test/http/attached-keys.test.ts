@@ -79,8 +79,9 @@ describe('keys that are attached to a lease', () => {
   })
 
   test('are deleted before the release is answered, in one transaction of the feed', async () => {
-    const attaching = await Attaching.start()
-    const fence = await attaching.grant()
+    const attaching = new Attaching(await start(), new Machine()) // Logs of commits go by the clock.
+    await attaching.server.beginFeed()
+    const fence = await attaching.grant('up', { ttl_ms: 600_000 })
     await attaching.attach(fence, 'a', 'b')
     okBody(await attaching.server.send('PUT', '/v1/kv/c', {}, '1'))
     expect(await attaching.pairs()).toMatchObject([
@@ -89,9 +90,10 @@ describe('keys that are attached to a lease', () => {
       { key: 'c' },
     ])
     const { ts: sinceTs } = okBody(await attaching.server.get('/v1/kv?limit=1'))
-    await attaching.grant() // A renewal: no version, no event.
+    await attaching.grant('up', { ttl_ms: 600_000 }) // A renewal: no version, no event.
     expect(await attaching.release()).toEqual({})
     expect(await attaching.keys()).toEqual(['c'])
+    await attaching.server.untilTold()
     const { txns } = okBody(await attaching.server.get(`/v1/changes?since_ts=${sinceTs}`))
     expect(txns).toEqual([
       {
@@ -105,7 +107,7 @@ describe('keys that are attached to a lease', () => {
     ])
     const past = okBody(await attaching.server.get(`/v1/kv?ts=${sinceTs}`))
     expect(listOf(past, 'pairs')).toHaveLength(3)
-    expect(await attaching.grant()).toBeGreaterThan(fence)
+    expect(await attaching.grant('up', { ttl_ms: 600_000 })).toBeGreaterThan(fence)
   })
 
   test('are deleted when the lease has run out, before it is granted again', async () => {

@@ -27,6 +27,7 @@ const SSE = { accept: 'text/event-stream' }
 const put = (key: string, value = 'v'): Json => ({ op: 'put', key, value })
 
 async function page(server: TestServer, query: string): Promise<Json> {
+  await server.untilTold()
   return okBody(await server.get(`/v1/changes?${query}`))
 }
 
@@ -46,10 +47,11 @@ async function untilWaiting(server: TestServer, count: number, headers: Headers 
 describe('a page', () => {
   test('has whole transactions, in order, and goes on at next_ts', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     const first = await server.put('b', 'one')
     const { commit_ts: second } = await server.txn({ ops: [put('c', '2'), put('a', '2')] })
     const third = await server.remove('b')
-    const body = await page(server, 'since_ts=0')
+    const body = await page(server, `since_ts=${since}`)
     expect(listOf(body, 'txns')).toMatchObject([
       { commit_ts: first, changes: [{ key: 'b', op: 'put', value: 'one' }] },
       {
@@ -63,7 +65,7 @@ describe('a page', () => {
     ])
     expect(numberOf(body, 'resolved_ts')).toBeGreaterThanOrEqual(third)
     const seen: unknown[] = []
-    let next = 0
+    let next = since
     for (let i = 0; i < 3; i++) {
       const part = await page(server, `since_ts=${next}&limit=1`)
       expect(listOf(part, 'txns')).toHaveLength(1)
@@ -86,9 +88,10 @@ describe('a page', () => {
 
   test('is of prefixes and keys, or of a range', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     for (const key of ['a/1', 'a/2', 'b', 'c d', 'é', 'z']) await server.put(key, key)
     const keysOf = async (query: string) =>
-      shownIn(await page(server, `since_ts=0&${query}`)).map((one) => (one as unknown[])[0])
+      shownIn(await page(server, `since_ts=${since}&${query}`)).map((one) => (one as unknown[])[0])
     expect(await keysOf('prefix=a/')).toEqual(['a/1', 'a/2'])
     expect(await keysOf('prefix=a/&prefix=z&key=b&key=b&key=c+d&key=%C3%A9')).toEqual([
       'a/1',
@@ -108,16 +111,19 @@ describe('a page', () => {
 
   test('leaves values out, or adds those before', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     const first = await server.put('k', 'one')
     await server.put('k', 'two')
     await server.remove('k')
-    const [one, two, three] = listOf(await page(server, 'since_ts=0&keys_only'), 'txns')
+    const [one, two, three] = listOf(await page(server, `since_ts=${since}&keys_only`), 'txns')
     expect([one, two, three].map((txn) => listOf(txn as Json, 'changes')[0])).toEqual([
       { key: 'k', op: 'put' },
       { key: 'k', op: 'put' },
       { key: 'k', op: 'delete' },
     ])
-    const old = listOf(await page(server, 'since_ts=0&old_values=true'), 'txns').map((txn) => listOf(txn, 'changes')[0])
+    const old = listOf(await page(server, `since_ts=${since}&old_values=true`), 'txns').map(
+      (txn) => listOf(txn, 'changes')[0],
+    )
     expect(old).toMatchObject([
       { old: null, value: 'one' },
       { old: { value: 'one', commit_ts: first }, value: 'two' },
@@ -127,7 +133,8 @@ describe('a page', () => {
 
   test('waits for the first transaction', async () => {
     const server = await start({ limits: { requestsMax: 2 } })
-    const waiting = server.get(`/v1/changes?wait_ms=${LONG_MS}&prefix=a/`)
+    const since = await server.beginFeed()
+    const waiting = server.get(`/v1/changes?since_ts=${since}&wait_ms=${LONG_MS}&prefix=a/`)
     await untilWaiting(server, 1)
     expect((okBody(await server.get('/v1/status'))['overload'] as Json)['requests']).toBe(0)
     await server.put('b', '1')
@@ -157,8 +164,10 @@ describe('a page', () => {
 
   test('comes as MessagePack too', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     const commitTs = await server.put('k', Buffer.from([0xff]))
-    const answer = await server.get('/v1/changes?since_ts=0', { accept: 'application/msgpack' })
+    await server.untilTold()
+    const answer = await server.get(`/v1/changes?since_ts=${since}`, { accept: 'application/msgpack' })
     expect(answer.headers['content-type']).toBe('application/msgpack')
     const { txns } = unpack(answer.rawPayload) as { txns: Json[] }
     expect(txns).toMatchObject([{ commit_ts: commitTs, changes: [{ op: 'put', value: Buffer.from([0xff]) }] }])
@@ -167,16 +176,19 @@ describe('a page', () => {
 
   test('goes on at Last-Event-ID, which wins', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     const first = await server.put('k', '1')
     await server.put('k', '2')
-    const answer = await server.get('/v1/changes?since_ts=0', { 'last-event-id': `${first}` })
+    await server.untilTold()
+    const answer = await server.get(`/v1/changes?since_ts=${since}`, { 'last-event-id': `${first}` })
     expect(shownIn(okBody(answer))).toEqual([['k', '2']])
   })
 
   test('of HEAD is its head alone', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     await server.put('k', '1')
-    const answer = await server.send('HEAD', '/v1/changes?since_ts=0')
+    const answer = await server.send('HEAD', `/v1/changes?since_ts=${since}`)
     expect([answer.statusCode, answer.body, answer.headers['content-type']]).toEqual([
       200,
       '',
@@ -244,8 +256,10 @@ describe('a stream', () => {
 
   test('of lines ends as soon as it has caught up, with wait_ms=0', { tags: ['long'] }, async () => {
     const server = await start()
+    const since = await server.beginFeed()
     for (let i = 0; i < 300; i++) await server.put(`k${i % 7}`, `${i}`)
-    const stream = await Stream.open(server, '/v1/changes?since_ts=0&wait_ms=0', NDJSON)
+    await server.untilTold()
+    const stream = await Stream.open(server, `/v1/changes?since_ts=${since}&wait_ms=0`, NDJSON)
     const events = await stream.all()
     expect(stream.answer.complete).toBe(true)
     expect(events.filter(({ event }) => event === 'txn')).toHaveLength(300)
@@ -254,19 +268,22 @@ describe('a stream', () => {
 
   test('resumes at every id without a gap and without a repetition', { tags: ['long'] }, async () => {
     const server = await start()
+    const since = await server.beginFeed()
     for (let i = 0; i < 20; i++) await server.txn({ ops: [put(`k${i % 3}`, `${i}`), put(`l${i}`)] })
-    const whole = await Stream.open(server, '/v1/changes?since_ts=0&wait_ms=0')
+    await server.untilTold()
+    const whole = await Stream.open(server, `/v1/changes?since_ts=${since}&wait_ms=0`)
     const events = (await whole.all()).filter(({ event }) => event === 'txn')
     expect(events).toHaveLength(20)
     for (const [i, { id }] of events.entries()) {
       const headers = { ...SSE, 'last-event-id': id as string }
-      const rest = await Stream.open(server, '/v1/changes?since_ts=0&wait_ms=0', headers)
+      const rest = await Stream.open(server, `/v1/changes?since_ts=${since}&wait_ms=0`, headers)
       expect((await rest.all()).filter(({ event }) => event === 'txn')).toEqual(events.slice(i + 1))
     }
   })
 
   test('ends each group of one commit_ts with its id alone', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     const { ts: start_ts } = await server.ok('tso', {})
     const { ts: other } = await server.ok('tso', {})
     await server.lock(Number(start_ts), ['a'])
@@ -274,7 +291,8 @@ describe('a stream', () => {
     const { ts: commit_ts } = await server.ok('tso', {})
     await server.ok('commit', { keys: ['a'], start_ts, commit_ts })
     await server.ok('commit', { keys: ['b'], start_ts: other, commit_ts })
-    const stream = await Stream.open(server, '/v1/changes?since_ts=0&wait_ms=0')
+    await server.untilTold()
+    const stream = await Stream.open(server, `/v1/changes?since_ts=${since}&wait_ms=0`)
     const txns = (await stream.all()).filter(({ event }) => event === 'txn')
     expect(txns.map(({ id, data }) => [id, data['start_ts']])).toEqual([
       [undefined, start_ts],
@@ -284,10 +302,12 @@ describe('a stream', () => {
 
   test('is in parts where a transaction is long, and only the last one has an id', async () => {
     const server = await start({ limits: { pageBytesMax: 10_000 } })
+    const since = await server.beginFeed()
     const ops = Array.from({ length: 30 }, (_, i) => put(`k${String(i).padStart(2, '0')}`, 'v'.repeat(1000)))
     const { commit_ts } = await server.txn({ ops })
-    for (const query of ['since_ts=0&wait_ms=0', 'since_ts=0&wait_ms=0&keys_only']) {
-      const stream = await Stream.open(server, `/v1/changes?${query}`)
+    await server.untilTold()
+    for (const query of ['wait_ms=0', 'wait_ms=0&keys_only']) {
+      const stream = await Stream.open(server, `/v1/changes?since_ts=${since}&${query}`)
       const parts = (await stream.all()).filter(({ event }) => event === 'txn')
       expect(parts.flatMap(({ data }) => listOf(data, 'changes').map(({ key }) => key))).toEqual(
         ops.map(({ key }) => key),
@@ -303,12 +323,14 @@ describe('a stream', () => {
     'passes a transaction that is longer than an answer may be, in parts: %s',
     async (path) => {
       const server = await start({ limits: { pageBytesMax: 10_000, answerBytesMax: 20_000 } })
+      const since = await server.beginFeed()
       const json = { 'content-type': 'application/json' }
-      await server.send('PUT', '/v1/consumers/c', json, '{"since_ts":0}')
+      await server.send('PUT', '/v1/consumers/c', json, `{"since_ts":${since}}`)
       const ops = Array.from({ length: 30 }, (_, i) => put(`k${String(i).padStart(2, '0')}`, 'v'.repeat(1000)))
       const { commit_ts } = await server.txn({ ops })
       const after = await server.put('z', 'v')
-      const url = `${path}?since_ts=0&limit=1`
+      await server.untilTold()
+      const url = `${path}?since_ts=${since}&limit=1`
       const page = okBody(await server.get(url))
       const txns = listOf(page, 'txns')
       expect(txns.map(({ part, is_last }) => [part, is_last])).toEqual(txns.map((_, i) => [i, i === txns.length - 1]))
@@ -362,7 +384,8 @@ describe('a stream', () => {
     for (const stream of streams) await stream.expect('resolved')
     await server.app.close()
     for (const stream of streams) {
-      const { id } = await stream.expect('error', { code: 'overloaded', status: 503 })
+      const { id, data } = await stream.until('error')
+      expect(data).toMatchObject({ code: 'overloaded', status: 503 })
       expect([id, await stream.next(), stream.answer.complete]).toEqual([undefined, undefined, true])
     }
   })
@@ -480,6 +503,7 @@ describe('a snapshot', () => {
     const events = await stream.all()
     await server.put('b', 'new')
     await server.remove('c')
+    await server.untilTold()
     const { pairs } = okBody(await server.get('/v1/kv')) as { pairs: Json[] }
     const present = new Map(pairs.map(({ key, value }) => [String(key), value]))
     for (const [i, { id, event }] of events.entries()) {
@@ -507,8 +531,10 @@ describe('a snapshot', () => {
 describe('below the safe point', () => {
   async function collected(): Promise<{ server: TestServer; first: number }> {
     const server = await start()
+    await server.beginFeed()
     const first = await server.put('k', '1')
     await server.put('k', '2')
+    await server.untilTold()
     okBody(await server.post('/v1/admin/gc', { life_time_ms: 0 }))
     return { server, first }
   }
@@ -610,8 +636,11 @@ describe('400 for', () => {
 
   test('100 prefixes and keys are allowed', async () => {
     const server = await start()
+    const since = await server.beginFeed()
     await server.put('5', 'v')
-    expect(shownIn(await page(server, `since_ts=0&${many('prefix', 50)}&${many('key', 50)}`))).toEqual([['5', 'v']])
+    expect(shownIn(await page(server, `since_ts=${since}&${many('prefix', 50)}&${many('key', 50)}`))).toEqual([
+      ['5', 'v'],
+    ])
   })
 
   test('413 for a key over its limit, and 405 for other methods', async () => {
@@ -637,6 +666,7 @@ describe('with tokens', () => {
 
   test('a feed needs a token that reaches all of it', async () => {
     const server = await start({ tokens: `rw ${RW}\nro ${APP} prefix=app/\n` })
+    const since = await server.beginFeed()
     for (const headers of [{}, SSE, NDJSON]) {
       expectProblem(await server.get('/v1/changes', headers), 'unauthorized')
       for (const query of [
@@ -653,8 +683,9 @@ describe('with tokens', () => {
         expectProblem(await server.get(`/v1/changes?${query}`, { ...headers, ...as(APP) }), 'forbidden')
     }
     okBody(await server.post('/v1/txn', { ops: [put('app/1'), put('else')] }, as(RW)))
+    await server.untilTold()
     for (const query of ['prefix=app/', 'prefix=app/x&key=app/1', 'start=app/&end=app0', 'start=app/1&end=app/2']) {
-      const answer = await server.get(`/v1/changes?since_ts=0&${query}`, as(APP))
+      const answer = await server.get(`/v1/changes?since_ts=${since}&${query}`, as(APP))
       expect(shownIn(okBody(answer))).toEqual([['app/1', 'v']])
       expect(answer.body).not.toContain('else')
     }

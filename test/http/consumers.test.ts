@@ -23,7 +23,6 @@ class Consuming {
     readonly headers: Headers = {},
   ) {}
 
-  /** Registers it from the beginning on. */
   static async of(server: TestServer, registration: Json = { prefix: 'doc/' }): Promise<Consuming> {
     const consuming = new Consuming(server)
     const answer = await consuming.put(registration)
@@ -58,16 +57,17 @@ describe('a registration', () => {
     const put = await copy.put({ prefix: 'doc/' })
     expect(put.statusCode).toBe(201)
     const state = put.json() as Json
-    const shown = { name: 'copy', prefix: 'doc/', hold_ms: 86_400_000, lag_ms: 0, is_lost: false }
-    expect(state).toEqual({ ...shown, position: expect.any(Number) })
+    const lag = { lag_ms: expect.any(Number) }
+    const shown = { name: 'copy', prefix: 'doc/', hold_ms: 86_400_000, is_lost: false }
+    expect(state).toEqual({ ...shown, ...lag, position: expect.any(Number) })
     expect(numberOf(state, 'position')).toBeGreaterThan(before)
     const again = await copy.put({ prefix: 'doc/', hold_ms: 5000 })
-    expect([again.statusCode, again.json()]).toEqual([200, { ...state, hold_ms: 5000 }])
+    expect([again.statusCode, again.json()]).toEqual([200, { ...state, ...lag, hold_ms: 5000 }])
     expectProblem(await copy.put({ prefix: 'do' }), 'already_exists', { consumer: 'copy' })
     expect((await new Consuming(server, 'all').put({})).statusCode).toBe(201)
     const { consumers } = okBody(await server.get('/v1/consumers'))
     expect((consumers as Json[]).map(({ name }) => name)).toEqual(['all', 'copy'])
-    expect(okBody(await server.get('/v1/status'))['consumers']).toEqual({ count: 2, lost: 0, lag_ms: 0 })
+    expect(okBody(await server.get('/v1/status'))['consumers']).toEqual({ count: 2, lost: 0, ...lag })
     okBody(await copy.send('DELETE', ''))
     expectProblem(await copy.send('GET', ''), 'not_found')
     expectProblem(await copy.send('DELETE', ''), 'not_found')
@@ -89,10 +89,11 @@ describe('a registration', () => {
     expect(okBody(await server.get('/v1/consumers'))).toEqual({ consumers: [] })
   })
 
-  test('begins at 0 where it is asked to, and one too many is 503', async () => {
+  test('begins where it is asked to, and one too many is 503', async () => {
     const server = await start({ limits: { consumersMax: 1 } })
-    const copy = await Consuming.of(server, { since_ts: 0 })
-    expect(await copy.position()).toBe(0)
+    const since = await server.beginFeed()
+    const copy = await Consuming.of(server, { since_ts: since })
+    expect(await copy.position()).toBe(since)
     expectProblem(await new Consuming(server, 'more').put({}), 'overloaded')
     expect((await copy.put({})).statusCode).toBe(200)
   })
@@ -100,8 +101,10 @@ describe('a registration', () => {
 
 test('an acknowledgement moves a position up, and a reset anywhere', async () => {
   const server = await start()
-  const copy = await Consuming.of(server, { since_ts: 0 })
+  const since = await server.beginFeed()
+  const copy = await Consuming.of(server, { since_ts: since })
   const ts = await server.put('doc/1', 'one')
+  await server.untilTold()
   expect(okBody(await copy.send('POST', '/ack', { ts }))['position']).toBe(ts)
   expect(okBody(await copy.send('POST', '/ack', { ts: 0 }))['position']).toBe(ts)
   // At most resolved_ts.
@@ -109,7 +112,7 @@ test('an acknowledgement moves a position up, and a reset anywhere', async () =>
     Number.MAX_SAFE_INTEGER,
   )
   expectProblem(await copy.send('POST', '/ack', {}), 'invalid_argument', { field: 'ts' })
-  expect(okBody(await copy.send('POST', '/reset', { since_ts: 0 }))['position']).toBe(0)
+  expect(okBody(await copy.send('POST', '/reset', { since_ts: since }))['position']).toBe(since)
   expect(numberOf(okBody(await copy.send('POST', '/reset')), 'position')).toBeGreaterThan(ts)
   const none = new Consuming(server, 'none')
   expectProblem(await none.send('POST', '/ack', { ts: 1 }), 'not_found')
@@ -117,18 +120,21 @@ test('an acknowledgement moves a position up, and a reset anywhere', async () =>
 })
 
 test('/v1/admin/gc leaves what a consumer has not read, until it lags by hold_ms; then it is lost', async () => {
-  let ms = Date.now()
-  const server = await start({ now: () => ms })
+  let passedMs = 0
+  const server = await start({ now: () => Date.now() + passedMs })
   const copy = await Consuming.of(server, { prefix: 'doc/', hold_ms: 60_000 })
   const position = await copy.position()
   await server.put('doc/1', 'one')
   await server.put('doc/1', 'two')
-  ms += 50_000
+  await server.untilTold()
+  passedMs += 50_000
   const held = okBody(await server.post('/v1/admin/gc', { life_time_ms: 0 }))
   expect(held).toMatchObject({ safe_point: position, held_back_by: 'consumer' })
-  expect(await copy.state()).toMatchObject({ position, lag_ms: 50_000, is_lost: false })
+  const state = await copy.state()
+  expect(state).toMatchObject({ position, is_lost: false })
+  expect(numberOf(state, 'lag_ms')).toBeGreaterThanOrEqual(50_000)
   expect(listOf(okBody(await copy.send('GET', '/changes')), 'txns')).toHaveLength(2)
-  ms += 20_000
+  passedMs += 20_000
   expect(okBody(await server.post('/v1/admin/gc', { life_time_ms: 0 }))['held_back_by']).not.toBe('consumer')
   expect(await copy.state()).toMatchObject({ position, is_lost: true })
   expectProblem(await copy.send('GET', '/changes'), 'ts_below_safe_point')
@@ -160,11 +166,12 @@ describe('a position in a transaction', () => {
   ])('%s', (_, commit) => {
     test.each([[{ key: 'copy/1', value: '1' }], [undefined]])('commits once, with the write %j', async (write) => {
       const server = await start()
-      const copy = await Consuming.of(server, { prefix: 'doc/', since_ts: 0 })
+      const copy = await Consuming.of(server)
+      const from = await copy.position()
       const ts = await server.put('doc/1', 'one')
-      okBody(await commit(server, copy.moved(0, ts), write))
+      okBody(await commit(server, copy.moved(from, ts), write))
       expect(await copy.position()).toBe(ts)
-      const refused = await commit(server, copy.moved(0, ts), write)
+      const refused = await commit(server, copy.moved(from, ts), write)
       expectProblem(refused, 'write_conflict', {
         reason: 'acknowledged',
         consumer: 'copy',
@@ -178,7 +185,8 @@ describe('a position in a transaction', () => {
 
     test('is refused for what cannot be', async () => {
       const server = await start()
-      const copy = await Consuming.of(server, { since_ts: 0 })
+      const copy = await Consuming.of(server, {})
+      const position = await copy.position()
       const write = { key: 'copy/1', value: '1' }
       const twice = [0, 0].map((from) => ({ consumer: 'copy', from, ts: 0 }))
       const all = Array.from({ length: 101 }, (_, i) => ({ consumer: `c${i}`, from: 0, ts: 0 }))
@@ -187,30 +195,32 @@ describe('a position in a transaction', () => {
       expectProblem(await commit(server, { positions: all }, write), 'payload_too_large', { limit: 100 })
       expectProblem(await commit(server, copy.moved(1, 0), write), 'invalid_argument')
       for (const ts of [Number.MAX_SAFE_INTEGER, numberOf(await server.ok('tso', {}), 'ts') * 2])
-        expectProblem(await commit(server, copy.moved(0, ts), write), 'invalid_argument')
+        expectProblem(await commit(server, copy.moved(position, ts), write), 'invalid_argument')
       expectProblem(await commit(server, new Consuming(server, 'none').moved(0, 0), write), 'not_found')
       expect((await server.get('/v1/kv/copy%2F1')).statusCode).toBe(404)
-      expect(await copy.position()).toBe(0)
+      expect(await copy.position()).toBe(position)
     })
   })
 
   test('above resolved_ts is refused, and the open transaction stays open', async () => {
     const server = await start()
-    const copy = await Consuming.of(server, { since_ts: 0 })
+    const copy = await Consuming.of(server, {})
+    const from = await copy.position()
     await server.lock(numberOf(await server.ok('tso', {}), 'ts'), ['doc/1'])
     const { txn, start_ts: ts } = (await server.post('/v1/txn/begin', {})).json() as Json
-    const committed = await server.post(`/v1/txn/${txn}/commit`, copy.moved(0, Number(ts)))
+    const committed = await server.post(`/v1/txn/${txn}/commit`, copy.moved(from, Number(ts)))
     expectProblem(committed, 'invalid_argument', { field: 'positions[0].ts' })
     expect(okBody(await server.get(`/v1/txn/${txn}`))['state']).toBe('open')
-    okBody(await server.post(`/v1/txn/${txn}/commit`, copy.moved(0, 0)))
+    okBody(await server.post(`/v1/txn/${txn}/commit`, copy.moved(from, from)))
   })
 
   test('with an Idempotency-Key is answered again, even when the consumer is gone', async () => {
     const server = await start()
-    const copy = await Consuming.of(server, { since_ts: 0 })
+    const copy = await Consuming.of(server, {})
+    const from = await copy.position()
     const ts = await server.put('doc/1', 'one')
     const headers = { 'idempotency-key': 'k1' }
-    const send = () => server.post('/v1/txn', copy.moved(0, ts), headers)
+    const send = () => server.post('/v1/txn', copy.moved(from, ts), headers)
     const first = okBody(await send())
     expect(okBody(await send())).toEqual(first)
     okBody(await copy.send('DELETE', ''))
@@ -219,10 +229,11 @@ describe('a position in a transaction', () => {
 
   test('of 100 consumers at once commits as MessagePack too', async () => {
     const server = await start()
+    const from = await server.beginFeed()
     const names = Array.from({ length: 100 }, (_, i) => `c${i}`)
-    for (const name of names) expect((await new Consuming(server, name).put({ since_ts: 0 })).statusCode).toBe(201)
+    for (const name of names) expect((await new Consuming(server, name).put({ since_ts: from })).statusCode).toBe(201)
     const ts = await server.put('doc/1', 'one')
-    const positions = names.map((consumer) => ({ consumer, from: 0, ts }))
+    const positions = names.map((consumer) => ({ consumer, from, ts }))
     okBody(await server.postPacked('/v1/txn', pack({ positions })))
     for (const name of names) expect(await new Consuming(server, name).position()).toBe(ts)
   })
@@ -233,12 +244,14 @@ describe('access', () => {
   const TOKENS = `rw ${RW}\nro ${RO}\nrw ${APP} prefix=app/\nro ${APP_RO} prefix=app/\n`
   const as = (token = ''): Headers => ({ authorization: `Bearer ${token}` })
 
-  async function startGuarded(): Promise<TestServer> {
+  /** @returns where its consumers begin, too. */
+  async function startGuarded(): Promise<{ readonly server: TestServer; readonly since: number }> {
     const server = await start({ tokens: TOKENS })
+    const since = await server.beginFeed()
     for (const [name, prefix] of Object.entries({ within: 'app/w', beyond: 'ap', outside: 'else/' }))
-      expect((await new Consuming(server, name, as(RW)).put({ prefix, since_ts: 0 })).statusCode).toBe(201)
+      expect((await new Consuming(server, name, as(RW)).put({ prefix, since_ts: since })).statusCode).toBe(201)
     await server.put('app/w1', 'one', as(RW))
-    return server
+    return { server, since }
   }
 
   function changesOf(server: TestServer, name: string, token = ''): Promise<Sent>[] {
@@ -258,7 +271,7 @@ describe('access', () => {
   }
 
   test('a token does everything with a consumer whose range it reaches', async () => {
-    const server = await startGuarded()
+    const { server, since } = await startGuarded()
     const within = new Consuming(server, 'within', as(APP))
     expect((await within.state())['name']).toBe('within')
     expect((await new Consuming(server, 'mine', as(APP)).put({ prefix: 'app/' })).statusCode).toBe(201)
@@ -266,7 +279,7 @@ describe('access', () => {
     const { consumers } = okBody(await server.get('/v1/consumers', as(APP)))
     expect((consumers as Json[]).map(({ name }) => name)).toEqual(['mine', 'within'])
     const ts = numberOf(okBody(await server.get('/v1/consumers/within/changes', as(APP))), 'next_ts')
-    okBody(await server.post('/v1/txn', within.moved(0, ts), as(APP)))
+    okBody(await server.post('/v1/txn', within.moved(since, ts), as(APP)))
     // Positions alone: nobody needs to name a key for them.
     const start_ts = numberOf(okBody(await server.post('/v1/percolator/tso', {}, as(APP))), 'ts')
     const alone = { start_ts, mutations: [], try_one_pc: true, riders: within.moved(ts, ts) }
@@ -277,7 +290,7 @@ describe('access', () => {
     const noRiders = { start_ts, mutations: [{ op: 'delete', key: 'app/1' }] }
     const missing = await server.post('/v1/percolator/prewrite', noRiders, as(APP))
     expectProblem(missing, 'invalid_argument', { field: 'primary' })
-    const refused = await server.post('/v1/txn', within.moved(0, ts), as(APP))
+    const refused = await server.post('/v1/txn', within.moved(since, ts), as(APP))
     expectProblem(refused, 'write_conflict', { consumer: 'within', position: ts })
     for (const answer of [await within.send('POST', '/ack', { ts }), await within.send('POST', '/reset')])
       okBody(answer)
@@ -285,18 +298,18 @@ describe('access', () => {
   })
 
   test('a read-only one sees it, and changes nothing', async () => {
-    const server = await startGuarded()
+    const { server, since } = await startGuarded()
     for (const token of [RO, APP_RO]) {
       okBody(await server.get('/v1/consumers/within', as(token)))
       okBody(await server.get('/v1/consumers/within/changes', as(token)))
       for (const answer of changesOf(server, 'within', token)) expectProblem(await answer, 'forbidden')
       expectProblem(await new Consuming(server, 'new', as(token)).put({ prefix: 'app/' }), 'forbidden')
     }
-    expect(await new Consuming(server, 'within', as(RW)).position()).toBe(0)
+    expect(await new Consuming(server, 'within', as(RW)).position()).toBe(since)
   })
 
   test('others look as if they did not exist', async () => {
-    const server = await startGuarded()
+    const { server, since } = await startGuarded()
     for (const name of ['beyond', 'outside', 'none']) {
       const answers = [...changesOf(server, name, APP), server.get(`/v1/consumers/${name}`, as(APP))]
       for (const answer of answers) {
@@ -304,21 +317,22 @@ describe('access', () => {
         expect(detail).toBe(`there is no consumer ${name}`)
       }
     }
-    for (const name of ['beyond', 'outside']) expect(await new Consuming(server, name, as(RW)).position()).toBe(0)
+    for (const name of ['beyond', 'outside']) expect(await new Consuming(server, name, as(RW)).position()).toBe(since)
   })
 })
 
 test('positions are where they were after a restart', async () => {
   const server = await start()
-  const copy = await Consuming.of(server, { prefix: 'doc/', since_ts: 0, hold_ms: 5000 })
+  const copy = await Consuming.of(server, { prefix: 'doc/', hold_ms: 5000 })
+  const from = await copy.position()
   const ts = await server.put('doc/1', 'one')
-  await server.txn({ ...copy.moved(0, ts), ops: [{ op: 'put', key: 'copy/1', value: 'one' }] })
+  await server.txn({ ...copy.moved(from, ts), ops: [{ op: 'put', key: 'copy/1', value: 'one' }] })
   await server.put('doc/2', 'two')
   await server.app.close()
   await server.database.close()
   const again = await start({ directory: server.directory })
   const consuming = new Consuming(again)
   expect(await consuming.state()).toMatchObject({ prefix: 'doc/', position: ts, hold_ms: 5000 })
-  expectProblem(await again.post('/v1/txn', consuming.moved(0, ts)), 'write_conflict', { position: ts })
+  expectProblem(await again.post('/v1/txn', consuming.moved(from, ts)), 'write_conflict', { position: ts })
   expect(listOf(okBody(await consuming.send('GET', '/changes')), 'txns')).toHaveLength(1)
 })

@@ -290,10 +290,13 @@ describe('a prewrite', () => {
 
 describe('those who follow', () => {
   test('a page of the feed has the expiry at its timestamp, with the version before', async () => {
-    const { server, clock } = await startAt()
-    const commitTs = numberOf(okBody(await put(server, 'k', 'ttl_ms=1000')), 'commit_ts')
+    let passedMs = 0
+    const server = await start({ now: () => Date.now() + passedMs })
+    await server.beginFeed()
+    const commitTs = numberOf(okBody(await put(server, 'k', 'ttl_ms=60000')), 'commit_ts')
     const expireTs = Number((await server.get('/v1/kv/k')).headers['expire-ts'])
-    clock.ms += 1001
+    passedMs += 60_000
+    await server.untilTold()
     const page = okBody(await server.get(`/v1/changes?since_ts=${commitTs}&old_values`))
     const old = { value: 'v', commit_ts: commitTs, expire_ts: expireTs }
     expect(page['txns']).toEqual([

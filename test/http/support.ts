@@ -173,6 +173,17 @@ export class TestServer {
     await this.lock(startTs, keys)
     await this.ok('commit', { keys, start_ts: startTs, commit_ts: commitTs })
   }
+  /** As the first reader of changes does. @returns the earliest since_ts from which all changes are told. */
+  async beginFeed(): Promise<number> {
+    const { log } = this.store
+    await log.begin()
+    return log.start
+  }
+  /** Waits until readers of changes are told what was committed before the call: on a shared store they are behind. */
+  async untilTold(): Promise<void> {
+    const ts = await this.store.tso(1)
+    await expect.poll(() => this.store.log.resolve()).toBeGreaterThanOrEqual(ts)
+  }
   listen(): Promise<number> {
     this.#port ??= this.#listen()
     return this.#port
