@@ -181,6 +181,12 @@ describe('a token with prefixes', () => {
     ['POST', '/v1/percolator/rollback', { keys: ['else/b'], start_ts: 5 }, 'keys[0]'],
     [
       'POST',
+      '/v1/percolator/commit',
+      { keys: ['app/a'], txn_keys: ['else/b'], start_ts: 5, commit_ts: 6 },
+      'txn_keys[0]',
+    ],
+    [
+      'POST',
       '/v1/percolator/check_txn_status',
       { primary: 'b', lock_ts: 5, caller_start_ts: 0, current_ts: 0 },
       'primary',

@@ -11,6 +11,7 @@ import {
   type LoggedChange,
 } from '../../../percolator/change.js'
 import { belowSafePoint } from '../../../percolator/errors.js'
+import type { Lock } from '../../../percolator/lock.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
 import type { ChangeLog, ChangePage, ChangesRequest } from '../../change-log.js'
@@ -53,6 +54,9 @@ type Valueless = KeyChange & { readonly type: 'put'; readonly value?: undefined 
 
 /** What a row tells of a change. */
 type Version = Pick<WriteRecord, 'startTs' | 'commitTs' | 'expireTs' | 'shortValue'> & { readonly type: string }
+
+/** @returns the commit_ts on record of the transaction that holds the lock on the key; 0: it has none. */
+type CommitTsOf = (key: Uint8Array, lock: Pick<Lock, 'primary' | 'startTs'>) => Promise<Timestamp>
 
 /** The changes of all servers, from their logs, with the values of the rows. */
 export class TableChangeLog implements ChangeLog {
@@ -222,17 +226,33 @@ export class TableChangeLog implements ChangeLog {
     // All versions of the keys between the two are among the changes, if those are all that were made.
     const versions = between('w', Math.min(...times), Math.max(...times))
     const rows = await this.#rowsOf(asked, [LOCK_COLUMN, versions])
-    return changes.flatMap((change): readonly (C | KeyChange)[] => {
-      if (!lacksValue(change)) return [change]
-      const { key, commitTs, startTs } = change
-      const cells = rows.get(keyText(key))
-      const row = cells && decodeCells(cells.cells)
-      const found = row && versionOf(row, startTs)
-      if (found?.type === 'delete') return [{ type: 'delete', key, commitTs, startTs }]
-      if (found?.type !== 'put') return []
-      const { shortValue: value, expireTs } = found
-      return [{ type: 'put', key, commitTs, startTs, value, expireTs: expireTs === 0 ? undefined : expireTs }]
-    })
+    const commitTsOf = this.#commits()
+    const found = await Promise.all(
+      changes.map(async (change): Promise<readonly (C | KeyChange)[]> => {
+        if (!lacksValue(change)) return [change]
+        const { key, commitTs, startTs } = change
+        const row = rows.get(keyText(key))
+        const version = row && (await versionOf(decodeCells(row.cells), change, commitTsOf))
+        if (version?.type === 'delete') return [{ type: 'delete', key, commitTs, startTs }]
+        if (version?.type !== 'put') return []
+        const { shortValue: value, expireTs } = version
+        return [{ type: 'put', key, commitTs, startTs, value, expireTs: expireTs === 0 ? undefined : expireTs }]
+      }),
+    )
+    return found.flat()
+  }
+
+  /** Asks each primary once. */
+  #commits(): CommitTsOf {
+    const { look } = this.#options
+    const asked = new Map<string, Promise<Timestamp>>()
+    return async (key, { primary, startTs }) => {
+      const txn = `${startTs} ${keyText(primary)}`
+      const asking = asked.get(txn) ?? look([primary], startTs)
+      asked.set(txn, asking)
+      // Since the lock was read, a delete_range may have made a record of it, and then removed that of the primary.
+      return (await asking) || look([key], startTs)
+    }
   }
 
   /** Adds long values, up to about `PAGE_BYTES` in all. Leaves out puts whose values are gone. @returns the first `used` changes. */
@@ -304,24 +324,17 @@ export class TableChangeLog implements ChangeLog {
     if (first === undefined || last === undefined) return []
     const columns = [LOCK_COLUMN, between('w', first.ts, last.ts), atOrBelow('w', first.ts)]
     const found = await this.#rowsOf(rows, columns)
+    const commitTsOf = this.#commits()
     const expired = await Promise.all(
       rows.map(async ({ ts, key }): Promise<ExpiryChange | undefined> => {
         const row = found.get(keyText(key))
-        const version = row && (await this.#newestAt(ts, decodeCells(row.cells)))
+        const version = row && (await newestAt(ts, key, decodeCells(row.cells), commitTsOf))
         if (version?.type !== 'put' || version.expireTs !== ts || version.commitTs >= ts) return undefined
         const { commitTs, startTs } = version
         return { type: 'expire', key, commitTs: ts, startTs: ts, expireTs: ts, version: { commitTs, startTs } }
       }),
     )
     return expired.filter((change) => change !== undefined)
-  }
-
-  /** @param ts at or below resolved_ts: a transaction that commits at or below it has its record at the primary. */
-  async #newestAt(ts: Timestamp, { lock, writes }: RowCells): Promise<Version | undefined> {
-    const newest = writes.find(({ commitTs }) => commitTs <= ts)
-    if (lock === undefined || lock.startTs >= ts || (lock.type !== 'put' && lock.type !== 'delete')) return newest
-    const commitTs = await this.#options.look([lock.primary], lock.startTs)
-    return commitTs > (newest?.commitTs ?? 0) && commitTs <= ts ? { ...lock, commitTs } : newest
   }
 }
 
@@ -342,9 +355,31 @@ function withoutValue(change: Change): Change {
   return { type, key, commitTs, startTs }
 }
 
-/** A secondary may still have its lock, which becomes the record. */
-function versionOf({ lock, writes }: RowCells, startTs: Timestamp): Omit<Version, 'commitTs'> | undefined {
-  return writes.find((write) => write.startTs === startTs) ?? (lock?.startTs === startTs ? lock : undefined)
+/**
+ * A secondary may still have its lock, which becomes the record. Another transaction may have the same start_ts, so the primary of
+ * the lock tells.
+ */
+async function versionOf(
+  { lock, writes }: RowCells,
+  { key, startTs, commitTs }: KeyChange,
+  commitTsOf: CommitTsOf,
+): Promise<Omit<Version, 'commitTs'> | undefined> {
+  const record = writes.find((write) => write.startTs === startTs && write.commitTs === commitTs)
+  if (record !== undefined || lock?.startTs !== startTs) return record
+  return (await commitTsOf(key, lock)) === commitTs ? lock : undefined
+}
+
+/** @param ts at or below resolved_ts: a transaction that commits at or below it has its record at the primary. */
+async function newestAt(
+  ts: Timestamp,
+  key: Uint8Array,
+  { lock, writes }: RowCells,
+  commitTsOf: CommitTsOf,
+): Promise<Version | undefined> {
+  const newest = writes.find(({ commitTs }) => commitTs <= ts)
+  if (lock === undefined || lock.startTs >= ts || (lock.type !== 'put' && lock.type !== 'delete')) return newest
+  const commitTs = await commitTsOf(key, lock)
+  return commitTs > (newest?.commitTs ?? 0) && commitTs <= ts ? { ...lock, commitTs } : newest
 }
 
 function lateExpiry(change: Change): ExpiryChange[] {

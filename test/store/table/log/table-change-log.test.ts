@@ -107,6 +107,29 @@ test('readers are told of the keys that a commit names anywhere, and of all if t
   })
 })
 
+test('a commit tells nothing of another transaction with its start_ts, whatever keys it names', async () => {
+  await onFeed(async (store, since) => {
+    let from = since
+    for (const isNamed of [true, false]) {
+      const startTs = await store.tso(1)
+      for (const key of ['a', 'b', 'c'])
+        await store.prewrite({ mutations: [put(key, '1')], primary: utf8(key), startTs, lockTtl: 600_000 })
+      const before = await store.tso(1)
+      await store.commit({ keys: [utf8('b')], startTs, commitTs: before })
+      const commitTs = await store.tso(1)
+      const txnKeys = isNamed ? { txnKeys: ['b', 'c'].map(utf8) } : {}
+      await store.commit({ keys: [utf8('a')], ...txnKeys, startTs, commitTs })
+      const found = await changesUpTo(store, from, commitTs)
+      expect(found.map(({ key, commitTs }) => [key, commitTs])).toEqual([
+        ['b', before],
+        ['a', commitTs],
+      ])
+      await store.rollback({ keys: [utf8('c')], startTs })
+      from = commitTs
+    }
+  })
+})
+
 test('resolve_lock without keys commits the primary first, and readers are told of all keys', {
   tags: ['long'],
 }, async () => {
