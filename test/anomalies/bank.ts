@@ -14,6 +14,7 @@ export interface BankOptions {
   readonly seed: number
   readonly db?: Db | undefined
   readonly clients?: number | undefined
+  readonly auditors?: number | undefined
   readonly onTransfer?: (() => void) | undefined
   /** Calls of the store may fail, so a server may not know what became of a request, and says so by 503. */
   readonly mayFail?: boolean | undefined
@@ -99,7 +100,7 @@ export class Bank {
   /** @param transfers how many more. Auditors look on until the last is done. */
   async run(transfers: number): Promise<void> {
     this.#left += transfers
-    const { clients = CLIENTS, db } = this.#options
+    const { clients = CLIENTS, auditors = AUDITORS, db } = this.#options
     this.#transferring = clients
     const kinds = db === undefined ? KINDS.filter((kind) => kind !== 'library') : KINDS
     const work = Array.from({ length: clients }, async (_, client) => {
@@ -114,7 +115,7 @@ export class Bank {
         this.#transferring--
       }
     })
-    const audits = Array.from({ length: AUDITORS }, async () => {
+    const audits = Array.from({ length: auditors }, async () => {
       const random = this.#random.fork()
       while (this.#transferring > 0) await this.#audit(random)
     })

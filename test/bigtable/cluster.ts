@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
+import { initTable } from '../../src/store/table/bigtable/format-admin.js'
 import { openTable } from '../../src/store/table/bigtable/google-client.js'
 import { printTableAddress, type TableAddress } from '../../src/store/table/bigtable/table-address.js'
-import { makeTable } from '../../src/store/table/bigtable/table-admin.js'
 import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import { encodeSafePoint } from '../../src/store/table/rows/safe-point-record.js'
@@ -61,7 +61,7 @@ export class Cluster implements Target {
     const { args = [], secondMs } = options
     const address = ownAddress()
     const cluster = new Cluster(printTableAddress(address), host, random, args)
-    await withHost(host, () => makeTable(address))
+    await withHost(host, () => initTable(address, () => {}))
     if (secondMs !== undefined) await hurry(host, address, secondMs)
     // All at once, as after a deployment.
     const processes = await Promise.all(Array.from({ length: count }, () => cluster.#startOne('0')))
@@ -134,11 +134,15 @@ export class Cluster implements Target {
     await (this.#members[at] as Member).process.stop('SIGKILL')
   }
 
-  async pause(at: number, ms: number): Promise<void> {
+  pause(at: number, ms: number): Promise<void> {
+    return this.pauseDuring(at, () => new Promise((resolve) => setTimeout(resolve, ms)))
+  }
+
+  async pauseDuring(at: number, body: () => Promise<void>): Promise<void> {
     const { process } = this.#members[at] as Member
     process.signal('SIGSTOP')
     this.pauses++
-    await new Promise((resolve) => setTimeout(resolve, ms))
+    await body()
     process.signal('SIGCONT')
   }
 

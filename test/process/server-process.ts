@@ -40,9 +40,13 @@ export async function startProcess(
     running.delete(child)
     return { code: code as number | null, signal: signal as NodeJS.Signals | null }
   })
-  const first = once(createInterface({ input: child.stdout }), 'line')
+  const lines = createInterface({ input: child.stdout })
+  const ready = new Promise<string>((resolve) => {
+    // What is logged before it is JSON.
+    lines.on('line', (line) => void (line.startsWith('{') || resolve(line)))
+  })
   const readyLine = await Promise.race([
-    first.then(([line]) => String(line)),
+    ready,
     ended.then(({ code }) => {
       throw new Error(`perkv serve ended with ${code} before it was ready`)
     }),
