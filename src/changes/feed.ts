@@ -180,7 +180,9 @@ export class Feed {
     const isExpiring = this.#resolved < clock && log.prompt?.mayExpire(this.#resolved, clock)
     this.#run(isExpiring ? this.refresh() : this.advance())
     const due = this.#wakes.takeDue(performance.now())
-    if (due.length > 0) this.#run(this.refresh().finally(() => this.#wakes.wake(due)))
+    // What each tick takes from the logs of other servers comes late, and not at all while the store does not answer.
+    if (log.prompt === undefined) this.#wakes.wake(due)
+    else if (due.length > 0) this.#run(this.refresh().finally(() => this.#wakes.wake(due)))
   }
 
   /** Wakes the follower at this time, by `performance.now`, unless it is woken before. */

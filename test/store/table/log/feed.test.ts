@@ -7,6 +7,7 @@ import { timestampFromMs } from '../../../../src/timestamp.js'
 import { put, text, utf8 } from '../../support.js'
 import { JoinedServers } from '../joined-servers.js'
 import { MemoryTable } from '../memory-table.js'
+import { PausableTable } from '../pausable-table.js'
 import { databasesOn, inLeaps, severalDatabases } from '../several-databases.js'
 
 /** So long that it has a cell of its own. */
@@ -175,6 +176,22 @@ test('on a table of an older format there is no feed', async () => {
     message: expect.stringContaining('perkv bigtable upgrade'),
   })
   await database.close()
+})
+
+test('an idle stream is told resolved_ts, and ends in time, while the table does not answer', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const paused = new PausableTable(table)
+    const [database] = (await databasesOn([paused])) as [Database]
+    const events = database.changes.stream({ heartbeatMs: 100, waitMs: 1000 })
+    await events.next()
+    paused.pause()
+    let beats = 0
+    for await (const batch of events) beats += batch.length
+    expect(beats).toBeGreaterThan(5)
+    paused.goOn()
+    await database.close()
+  })
 })
 
 test('a server serves the feed as soon as it has started', async () => {
