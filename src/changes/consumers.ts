@@ -141,6 +141,7 @@ export class Consumers implements ConsumersApi {
     requireName('consumer', name)
     let isNew = false
     const consumer = await this.#consumers.change(name, async (present) => {
+      isNew = present === undefined
       if (present !== undefined && !isSameRange(keyRangeOf(present.range), keyRange)) {
         const text = `the consumer ${name} has another range: delete it first, or take another name`
         throw new KvError('already_exists', text, { consumer: name })
@@ -149,7 +150,6 @@ export class Consumers implements ConsumersApi {
       // Including this one.
       if (this.#consumers.size > consumersMax)
         throw new KvError('overloaded', `there are ${consumersMax} consumers already`, {})
-      isNew = true
       await this.#log.begin()
       const id = await this.#store.tso(1)
       const position = this.#originOf(sinceTs, id)

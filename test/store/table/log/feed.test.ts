@@ -178,6 +178,17 @@ test('on a table of an older format there is no feed', async () => {
   await database.close()
 })
 
+test('a consumer that two servers register at once is new at one of them', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const databases = await severalDatabases(table, 2)
+    for (const { store } of databases) await store.log.begin()
+    const puts = databases.map(({ changes }) => changes.consumers.put('copy', { range: { prefix: utf8('') } }))
+    expect((await Promise.all(puts)).map(({ isNew }) => isNew).sort()).toEqual([false, true])
+    for (const database of databases) await database.close()
+  })
+})
+
 test('an idle stream is told resolved_ts, and ends in time, while the table does not answer', async () => {
   const table = new MemoryTable()
   await inLeaps(table, async () => {
