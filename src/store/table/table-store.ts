@@ -20,6 +20,7 @@ import { Restoration } from '../restoration.js'
 import type { Store, StoreFigures, Traits, Upkeep } from '../store.js'
 import type { SystemRecords } from '../system-records.js'
 import type { TimeSource } from '../time-source.js'
+import { FEED_FORMAT } from './format/format-row.js'
 import type { Table } from './layout/table.js'
 import { TableScan } from './layout/table-scan.js'
 import { Decisions, type DecisionsOptions } from './log/decisions.js'
@@ -102,7 +103,7 @@ export interface TableStoreOptions {
  */
 export class TableStore implements Store {
   readonly name: string
-  readonly traits = TABLE_TRAITS
+  readonly traits: Traits
   readonly time: TimeSource
   readonly upkeep: Upkeep
   readonly figures: StoreFigures
@@ -183,10 +184,16 @@ export class TableStore implements Store {
     const log = new ServerLog({ table, source: oracle, ...options.logs })
     this.#decisions = new Decisions({ feed, expiries, look, end, log })
     const reader = new LogReader({ table, source: oracle, end })
+    const seenFormat = options.format ?? (() => restoreGate.seenFormat)
+    this.traits = {
+      ...TABLE_TRAITS,
+      get changes() {
+        return seenFormat() >= FEED_FORMAT
+      },
+    }
     this.log = new TableChangeLog({
       ...{ table, source: oracle, feed, reader, expiries, format, look },
-      seenFormat: options.format ?? (() => restoreGate.seenFormat),
-      ...{ safePoint: this.#safePoint, lookMs: options.logs?.beatMs },
+      ...{ seenFormat, safePoint: this.#safePoint, lookMs: options.logs?.beatMs },
     })
     this.#logs = new LogCollection({ feed, reader, expiries, log: this.log, safePoint: this.#safePoint })
     const cells = new CellRows(table, oracle, cellSources)

@@ -175,6 +175,7 @@ test('on a table of an older format there is no feed', async () => {
     code: 'not_supported',
     message: expect.stringContaining('perkv bigtable upgrade'),
   })
+  expect(database.status().capabilities.changes).toBe(false)
   await database.close()
 })
 
