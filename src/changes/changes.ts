@@ -11,7 +11,6 @@ import {
   HEARTBEAT_MS_MIN,
   type Limits,
 } from '../limits.js'
-import { belowSafePoint } from '../percolator/errors.js'
 import { keyRangeOf } from '../percolator/given-range.js'
 import { expiresInMs } from '../percolator/lock.js'
 import type { Store } from '../store/store.js'
@@ -21,6 +20,7 @@ import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
 import { PageOfTxns } from './page-of-txns.js'
 import { PageReads } from './page-reads.js'
+import { requireTold } from './require-told.js'
 import type {
   ChangesApi,
   FeedEvent,
@@ -153,10 +153,9 @@ export class Changes implements ChangesApi {
     feed.enter(user, feed.isRunning ? feed.resolved : await log.resolve())
     try {
       const now = await feed.refresh()
-      const { start } = log
       // A collection may have passed locks that resolved_ts has not: a snapshot waits for it.
-      const position = since ?? (snapshot === undefined ? now : Math.max(feed.resolved, start))
-      if (position < start) throw belowSafePoint(position, start)
+      const position = since ?? (snapshot === undefined ? now : Math.max(feed.resolved, log.start))
+      requireTold(this.#store, position)
       opened.since = position
       const sources = {
         store: this.#snapshots,

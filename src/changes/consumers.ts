@@ -8,7 +8,6 @@ import { invalid, KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
 import { throttle } from '../event-loop/throttle.js'
 import { HOLD_MS_MIN, type Limits } from '../limits.js'
-import { belowSafePoint } from '../percolator/errors.js'
 import { isSameRange, keyRangeOf } from '../percolator/given-range.js'
 import { requireName } from '../percolator/name.js'
 import type { ChangeLog } from '../store/change-log.js'
@@ -18,6 +17,7 @@ import { type RecordKind, RecordTable } from '../store/record-table.js'
 import type { Store } from '../store/store.js'
 import { physicalMs, type Timestamp } from '../timestamp.js'
 import { Gap, widen } from './gap.js'
+import { requireTold } from './require-told.js'
 import type { ConsumerRegistration, ConsumerState, ConsumersApi } from './rules/changes-api.js'
 import { decodeConsumer, encodeConsumer } from './rules/codec/consumer.js'
 import { type Consumer, noSuchConsumer } from './rules/consumer.js'
@@ -162,8 +162,7 @@ export class Consumers implements ConsumersApi {
   #originOf(sinceTs: Timestamp | undefined, now: Timestamp): Timestamp {
     if (sinceTs === undefined) return now
     if (sinceTs > now) throw invalid('since_ts', 'since_ts is in the future')
-    const { start } = this.#log
-    if (sinceTs < start) throw belowSafePoint(sinceTs, start)
+    requireTold(this.#store, sinceTs)
     return sinceTs
   }
 

@@ -179,6 +179,25 @@ test('on a table of an older format there is no feed', async () => {
   await database.close()
 })
 
+test('below its beginning there is no feed, and the refusal says so', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const [database] = (await severalDatabases(table, 1)) as [Database]
+    const { changes } = database
+    expect(database.status().capabilities.changes).toBe(true)
+    await commit(database, [put('a', '1')])
+    for (const refused of [
+      () => changes.page({ sinceTs: 0 }),
+      () => changes.consumers.put('copy', { range: {}, sinceTs: 0 }),
+    ])
+      await expect(refused()).rejects.toMatchObject({
+        code: 'ts_below_safe_point',
+        message: expect.stringMatching(/^the feed begins at /),
+      })
+    await database.close()
+  })
+})
+
 test('a consumer that two servers register at once is new at one of them', async () => {
   const table = new MemoryTable()
   await inLeaps(table, async () => {
