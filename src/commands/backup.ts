@@ -10,7 +10,7 @@ import { type Flags, flagsHelp, integer, notEmpty, readFlags, UsageError } from 
 import type { Timestamp } from '../timestamp.js'
 import { amount } from './amount.js'
 import type { Command } from './command.js'
-import { headerOf, holdFrom, writeIncrement } from './increment.js'
+import { headerOf, holdFrom, register, writeIncrement } from './increment.js'
 import { type Output, PartFile, STDOUT } from './output.js'
 import { Progress } from './progress.js'
 import { RemotePin } from './remote-pin.js'
@@ -130,6 +130,7 @@ class Transfer {
     const knownTs = this.#header?.ts ?? askedTs
     this.#pin = knownTs === undefined ? undefined : await RemotePin.take(this.server, knownTs)
     try {
+      if (this.consumer !== undefined) await register(this.server, this.consumer)
       for (let breaks = 0; ; breaks++) {
         const before = this.#encoder.sums.length
         try {

@@ -104,9 +104,13 @@ export async function writeIncrement(
   progress.finish(`, ts ${base.ts} to ${now.ts}`)
 }
 
+/** Await before the snapshot: on a shared store the first consumer ever begins the feed, and a reset goes back to that at most. */
+export async function register(server: RemoteServer, consumer: string): Promise<void> {
+  await server.json('PUT', consumerPath(consumer), {})
+}
+
 /** Keeps all changes above `ts` from collection on the server, for the next increment. */
 export async function holdFrom(server: RemoteServer, consumer: string, ts: Timestamp): Promise<void> {
-  await server.json('PUT', consumerPath(consumer), { since_ts: ts })
   await server.json('POST', `${consumerPath(consumer)}/reset`, { since_ts: ts })
 }
 

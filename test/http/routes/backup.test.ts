@@ -1,8 +1,12 @@
 import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { type IncomingMessage, request } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { decodeBackup } from '../../../src/backup/backup-decoder.js'
 import type { BackupHeader } from '../../../src/backup/backup-format.js'
+import { backup } from '../../../src/commands/backup.js'
 import { reopenTestStore } from '../../store/test-store.js'
 import { expectProblem, type Json, numberOf, okBody, type TestServer, testServers } from '../support.js'
 
@@ -150,6 +154,32 @@ describe('backup', () => {
     expectProblem(await server.get(`${URL}?ts=x`), 'invalid_argument', { field: 'ts' })
     expectProblem(await server.get(`${URL}?end=x`), 'invalid_argument', { field: 'end' })
   })
+})
+
+test('perkv backup registers its consumer so that it can hold the snapshot, and increments follow', {
+  tags: ['long'],
+}, async () => {
+  const server = await start({ ownApp: true })
+  const directory = await mkdtemp(join(tmpdir(), 'perkv-backup-'))
+  const perkv = async (...args: readonly string[]) =>
+    backup.run(
+      [...args, '--consumer', 'nightly', '--server', `http://127.0.0.1:${await server.listen()}`, '--quiet'],
+      {},
+    )
+  try {
+    await server.put('a', '1')
+    const [full, increment] = [join(directory, 'full'), join(directory, 'increment')] as const
+    await perkv(full)
+    // A snapshot that cannot be held is transferred again.
+    const transfers = /^perkv_http_stream_duration_seconds_count\{.*"\/v1\/admin\/backup".*\} (\d+)$/m
+    await expect.poll(async () => transfers.exec((await server.get('/metrics')).body)?.[1]).toBe('1')
+    await server.put('b', '2')
+    await perkv('--since', full, increment)
+    expect((await open(await readFile(increment))).pairs).toMatchObject([{ key: 'b' }])
+    expect(okBody(await server.get('/v1/consumers/nightly'))).toMatchObject({ is_lost: false })
+  } finally {
+    await rm(directory, { recursive: true, force: true })
+  }
 })
 
 describe('restore', () => {
