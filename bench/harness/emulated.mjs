@@ -1,6 +1,6 @@
 // Servers on one table of Google's Bigtable server in memory. `test/bigtable/run.sh` installs what it needs.
+import { initTable } from '../../dist/store/table/bigtable/format-admin.js'
 import { printTableAddress } from '../../dist/store/table/bigtable/table-address.js'
-import { makeTable } from '../../dist/store/table/bigtable/table-admin.js'
 import { startEmulator } from '../../test/bigtable/emulator/emulator.mjs'
 import { startServer, statusOf } from './perkv.mjs'
 import { kill } from './process.mjs'
@@ -13,7 +13,7 @@ export async function withServers({ count, delayMs = 0 }, use) {
   const emulator = await startEmulator({ delayMs })
   process.env.BIGTABLE_EMULATOR_HOST = emulator.host
   const address = { project: 'bench', instance: 'emulator', table: 'table' }
-  await makeTable(address)
+  await initTable(address, console.error)
   const flags = ['--store', printTableAddress(address), '--log-level', 'error', '--loop-delay-ms-max', '0']
   const startOne = () => startServer(['dist/cli.js', 'serve', '--port', '0', ...flags])
   const servers = await Promise.all(Array.from({ length: count }, startOne))

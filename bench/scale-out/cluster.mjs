@@ -2,6 +2,7 @@ import { Core } from './core.mjs'
 import { Events } from './events.mjs'
 import { askForCrowd, Follower, Leader } from './oracle.mjs'
 import { Random } from './random.mjs'
+import { ServerLog } from './server-log.mjs'
 import { Table } from './table.mjs'
 import { nodeMsOf, transact } from './transactions.mjs'
 
@@ -18,13 +19,14 @@ const SLICE_NODES = 10
  * @param plan.kind of the transactions
  * @param plan.load share of what the nodes can do
  * @param plan.isLeaderFree the leader serves no clients
+ * @param plan.isRead somebody reads changes
  * @param plan.isAscending all rows stand in one tablet
  * @param plan.clients together; undefined: requests come by themselves
  * @param plan.servers besides a leader that serves no clients; undefined: as many as the load needs
  */
 export function cluster(costs, plan) {
   const { nodes, kind, load = 0.7, isLeaderFree = false } = plan
-  const { isAscending, clients } = plan
+  const { isAscending, isRead = false, clients } = plan
   const { seed = 1, warmUpMs = 5000, ms = 5000 } = plan
   const cpuMs = costs.cpuMs[kind]
   const perMs = (load * nodes) / nodeMsOf(kind, costs)
@@ -55,7 +57,9 @@ export function cluster(costs, plan) {
     const oracle = isLeader ? leader : new Follower(leader)
     // The leader is one of many servers, and would be one of few in a slice.
     const isTold = !isLeader || sliceServers === servers
-    return { core: isLeader ? leaderCore : new Core(events), oracle: isTold ? timed(oracle) : oracle, table, isTold }
+    const log = isRead ? new ServerLog(events, table, oracle) : undefined
+    const core = isLeader ? leaderCore : new Core(events)
+    return { core, oracle: isTold ? timed(oracle) : oracle, table, log, isTold }
   })
   const serve = (server, answered = () => {}) => {
     const beganAt = events.now
@@ -79,6 +83,7 @@ export function cluster(costs, plan) {
     asks: leader.asks,
     batches: leader.batches,
     timestamps: leader.timestamps,
+    logChanges: changesOfLogs(slice),
     worked: workedBy(leaderCore, slice, table),
   }
   events.run(warmUpMs + ms)
@@ -99,9 +104,12 @@ export function cluster(costs, plan) {
     timestamps: perSecond(leader.timestamps - before.timestamps),
     asks: perSecond(leader.asks - before.asks),
     batches: perSecond(leader.batches - before.batches),
+    logChanges: perSecond(changesOfLogs(slice) - before.logChanges) / sliceServers,
     busy,
   }
 }
+
+const changesOfLogs = (servers) => servers.reduce((sum, { log }) => sum + (log?.changes ?? 0), 0)
 
 const timestampsOf = (kind) => (kind === 'get' ? 0 : 2)
 

@@ -13,6 +13,8 @@ const ORACLES = {
   'leader without clients': { isLeaderFree: true },
 }
 
+const READ_NODES = [1, 10]
+
 const WRITERS = [1, 4, 16, 64]
 const ASCENDING_NODES = [10, 100]
 const ASCENDING_CLIENTS = 500
@@ -27,6 +29,7 @@ export function study(costs, seed) {
     transfers,
     puts,
     kinds: Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, kindOf(kind, costs)])),
+    read: READ_NODES.flatMap((nodes) => [false, true].map((isRead) => run({ kind: 'transfer', nodes, isRead }))),
     hotRows: WRITERS.map((writers) => ({ writers, ...hotRow(costs, { writers, seed }) })),
     ascending: ASCENDING_NODES.map((nodes) =>
       run({ kind: 'put', nodes, isAscending: true, clients: ASCENDING_CLIENTS, servers: 20 }),

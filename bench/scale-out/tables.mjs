@@ -11,7 +11,7 @@ const hours = (seconds) => (seconds / 3600).toFixed(3)
 const rowsOf = (kinds, row) => Object.entries(kinds).map(([kind, of]) => row(kind, of))
 
 export function blocksOf({ seed, assumed, measured, results, checks, levelDb }) {
-  const { kinds, transfers, puts, hotRows, ascending } = results
+  const { kinds, transfers, puts, read, hotRows, ascending } = results
   return [
     inputs(seed, assumed, measured),
     '### One transaction',
@@ -27,6 +27,8 @@ export function blocksOf({ seed, assumed, measured, results, checks, levelDb }) 
       ),
       ...ascending.map(({ nodes, rate }) => hotKeyRow(`PUTs of ascending keys, nodes: ${nodes}`, rate)),
     ],
+    '### A reader of changes',
+    read.map((row) => readRow(row, kinds.transfer)),
     '### Node-hours',
     rowsOf(kinds, costRow),
     levelDbLine(kinds, levelDb),
@@ -95,6 +97,21 @@ const hotKeyRow = (load, rate, failures) => ({
   'per second': whole(rate),
   'failed tries per second': failures === undefined ? '' : whole(failures),
 })
+
+/** A change reads its row and writes it. */
+function readRow({ nodes, isRead, servers, rate, logChanges, p50, p99 }, { rowReads, rowWrites }) {
+  const added = (2 * logChanges * servers) / rate
+  return {
+    nodes,
+    'changes are read': isRead ? 'yes' : 'no',
+    'appends per second and server': whole(logChanges),
+    'row operations per transfer': ratio(rowReads + rowWrites + added),
+    more: isRead ? `${((added / (rowReads + rowWrites)) * 100).toFixed(1)} %` : '',
+    'transfers/s': whole(rate),
+    'p50, ms': whole(p50),
+    p99: whole(p99),
+  }
+}
 
 const costRow = (kind, { perNode, cpuMs }) => ({
   'a million': kind,

@@ -3,13 +3,15 @@
 const timestamp = { timestamps: 1 }
 const read = (rows) => ({ read: rows })
 const change = (rows) => ({ change: rows })
+/** Of the primary: logged first where changes are read. */
+const commit = { change: 1, isLogged: true }
 
 /** Steps up to the answer, and what is left for afterwards. A step's changes go out together. */
 export const KINDS = {
   get: { steps: [read(1)], afterwards: [] },
-  'put of a known key': { steps: [timestamp, change(1), timestamp, change(1)], afterwards: [] },
-  put: { steps: [timestamp, read(1), change(1), timestamp, change(1)], afterwards: [] },
-  transfer: { steps: [timestamp, read(2), change(2), timestamp, change(1)], afterwards: [change(1)] },
+  'put of a known key': { steps: [timestamp, change(1), timestamp, commit], afterwards: [] },
+  put: { steps: [timestamp, read(1), change(1), timestamp, commit], afterwards: [] },
+  transfer: { steps: [timestamp, read(2), change(2), timestamp, commit], afterwards: [change(1)] },
 }
 
 /** Of a transaction: round trips before its answer, and what Bigtable does for it. */
@@ -35,7 +37,7 @@ export function nodeMsOf(kind, { readMs, writeMs }) {
 
 /**
  * Runs one on a server. Its processor time is spread evenly over the moments between its steps.
- * @param server `{ core, oracle, table }`
+ * @param server `{ core, oracle, table, log }`; no log: nobody reads changes.
  */
 export function transact(kind, server, cpuMs, answered) {
   const { steps, afterwards } = KINDS[kind]
@@ -48,7 +50,8 @@ export function transact(kind, server, cpuMs, answered) {
   server.core.work(ms, () => go(0))
 }
 
-function run(step, { oracle, table }, done) {
+function run(step, { oracle, table, log }, done) {
+  if (step.isLogged && log !== undefined) return log.append(() => run(step, { table }, done))
   if (step.timestamps !== undefined) return oracle.next(step.timestamps, done)
   if (step.read !== undefined) return table.read(step.read, done)
   let left = step.change

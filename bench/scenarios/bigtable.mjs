@@ -1,5 +1,6 @@
-// Servers on one table of Google's Bigtable server in memory: calls to the table for each kind of transaction, how soon a deadlock is
-// found, and how long no server hands out timestamps after a kill -9. Emulator, servers and clients share this machine.
+// Servers on one table of Google's Bigtable server in memory: calls to the table for each kind of transaction, and where changes are
+// read, how soon a deadlock is found, and how long no server hands out timestamps after a kill -9. Emulator, servers and clients share
+// this machine.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Connection } from '../harness/connection.mjs'
 import { callsOf, withServers } from '../harness/emulated.mjs'
@@ -9,6 +10,7 @@ import { metric } from '../harness/perkv.mjs'
 import { kill } from '../harness/process.mjs'
 import { row } from '../harness/report.mjs'
 import { get, postJson, put } from '../harness/requests.mjs'
+import { WORK } from '../scale-out/work.mjs'
 
 const transact = (ops, rest) => postJson('/v1/txn', { ops, ...rest })
 const add = (key, by) => ({ op: 'increment', key, by })
@@ -61,6 +63,37 @@ const calls = {
         const of = (kind) => ((after[kind] - before[kind]) / repeats).toFixed(2)
         const counts = { reads: of('read'), changes: of('change'), puts: of('put') }
         rows.push({ 'calls to the table, without timestamps': name, ...counts, 'p50, ms': p50 })
+      }
+      return rows
+    }),
+}
+
+/** What a commit costs more once changes have been read, at a server that nobody reads them from. */
+const feed = {
+  full: { seconds: 10, connections: [1, 32] },
+  quick: { seconds: 1, connections: [1, 32] },
+  run: ({ seconds, connections }) =>
+    withServers({ count: 2 }, async ({ leader, followers: [server] }) => {
+      const rows = []
+      for (const isRead of [false, true]) {
+        if (isRead) await leader.call(get('/v1/changes?limit=1'))
+        for (const clients of connections) {
+          const run = () => load({ url: server.url, connections: clients, seconds, operation: WORK.transfer })
+          await run()
+          const before = await callsOf(server)
+          const { count, rate, p50, p99 } = await run()
+          const after = await callsOf(server)
+          const of = (kind) => ((after[kind] - before[kind]) / count).toFixed(2)
+          const name = `${clients} clients${isRead ? ', changes are read' : ''}`
+          const counts = { reads: of('read'), changes: of('change') }
+          rows.push({
+            'calls per transfer': name,
+            ...counts,
+            'transfers/s': Math.round(rate),
+            'p50, ms': p50,
+            'p99, ms': p99,
+          })
+        }
       }
       return rows
     }),
@@ -146,4 +179,4 @@ const gap = {
   },
 }
 
-export const scenarios = { calls, deadlocks, gap }
+export const scenarios = { calls, feed, deadlocks, gap }

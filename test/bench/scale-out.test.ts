@@ -45,6 +45,17 @@ test('one client meets the latencies that are added up by hand', () => {
   expect(own.p99).toBeCloseTo(2 * (0.75 + 6) + 3 * 6 + 6 * 0.1, 4)
 })
 
+test('where changes are read, a commit waits for one call more, which others share', () => {
+  const plan = { nodes: 1, servers: 1, isLeaderFree: true, kind: 'put', ms: 1000 } as const
+  const alone = { ...plan, clients: 1 }
+  expect(cluster(COSTS, { ...alone, isRead: true }).p50).toBeCloseTo(cluster(COSTS, alone).p50 + 6, 4)
+  const { logChanges, rate } = cluster(COSTS, { ...plan, clients: 100, isRead: true })
+  // 50 appends, and a further change for each 256 of them.
+  expect(logChanges).toBeGreaterThan(45)
+  expect(logChanges).toBeLessThanOrEqual(51)
+  expect(rate).toBeGreaterThan(10 * logChanges)
+})
+
 test('a row is committed once per lock, timestamp and unlock', () => {
   // One writer, which leads: two timestamps and two changes.
   expect(hotRow(COSTS, { writers: 1, ms: 10_000 }).commits).toBeCloseTo(1000 / (2 * (0.75 + 6) + 2 * 6), 0)
