@@ -178,7 +178,7 @@ export class TableStore implements Store {
     const end: LogReaderOptions['end'] = async (decision) => {
       const range = removedBy(decision)
       if (range === undefined) return (await this.#resolver.endNow(decision)) || look(decision.keys, decision.startTs)
-      await this.#removeRange(range, decision.commitTs)
+      if (decision.commitTs > restoreGate.safePoint) await this.#removeRange(range, decision.commitTs)
       return decision.commitTs
     }
     const log = new ServerLog({ table, source: oracle, ...options.logs })

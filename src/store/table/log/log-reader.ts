@@ -137,7 +137,9 @@ export class LogReader {
       for (const { key, cells } of rows) {
         const id = idOfLog(key)
         const first = cells[0]?.value ?? encodeFirst(0)
-        const log = this.#logs.get(id) ?? (await this.#discovered(id, first))
+        const known = this.#logs.get(id)
+        const isPassed = known !== undefined && known.last < decodeFirst(first)
+        const log = known === undefined || isPassed ? await this.#discovered(id, first) : known
         log.first = first
         for (const number of log.heads.keys()) if (number < decodeFirst(first)) log.heads.delete(number)
         logs.set(id, log)
@@ -329,11 +331,7 @@ export class LogReader {
   async #highestOf(log: KnownLog): Promise<Timestamp> {
     const { head, entries } = await this.#chunk(log, log.last)
     let highest = head.highestBefore
-    for (const { decisions, outcomes } of entries) {
-      // Also those whose decisions stand in earlier chunks.
-      const told = outcomes.flatMap(({ txn }) => txn ?? [])
-      for (const { commitTs } of [...decisions, ...told]) highest = Math.max(highest, commitTs)
-    }
+    for (const { commitTs } of committedIn(entries)) highest = Math.max(highest, commitTs)
     return highest
   }
 }

@@ -1,6 +1,6 @@
 import { expect, vi } from 'vitest'
 import { isKvError } from '../../../../src/errors/kv-error.js'
-import { LogReader } from '../../../../src/store/table/log/log-reader.js'
+import { LogReader, RemovedLog } from '../../../../src/store/table/log/log-reader.js'
 import type { CommittedTxn } from '../../../../src/store/table/log/log-record.js'
 import { ServerLog } from '../../../../src/store/table/log/server-log.js'
 import type { Timestamp } from '../../../../src/timestamp.js'
@@ -42,6 +42,8 @@ export class SimulatedLogs {
   readonly counts = { committed: 0, ended: 0, expired: 0, unavailable: 0 }
   readonly #servers: Server[] = []
   readonly #primaries = new Map<Timestamp, Primary>()
+  readonly #collectors: LogReader[] = []
+  #collected: Timestamp = 0
   #ts = 1000
   #atMs = performance.now()
 
@@ -209,13 +211,29 @@ export class SimulatedLogs {
     }
   }
 
-  // ---- Time
+  // ---- Readers
+
+  /** Removes what all readers have passed, by one of two servers, which looks at the logs at no other time. */
+  async collect(i: number): Promise<void> {
+    const passed = Math.min(...this.readers.map(({ position }) => position))
+    if (passed === Number.POSITIVE_INFINITY) return
+    this.#collected = Math.max(this.#collected, passed)
+    this.#collectors[i] ??= new LogReader({ table: this.table, source: this, end: this.end })
+    try {
+      await this.#collectors[i].trim(passed)
+      await this.#collectors[i].sweep()
+    } catch (error) {
+      if (!isKvError(error, 'storage_unavailable')) this.wrong.push(String(error))
+    }
+  }
 
   reader(): SimulatedReader {
-    const reader = new SimulatedReader(this)
+    const reader = new SimulatedReader(this, this.#collected)
     this.readers.push(reader)
     return reader
   }
+
+  // ---- Time
 
   /** Until `ms` have passed. */
   async leap(ms: number): Promise<void> {
@@ -227,15 +245,19 @@ export class SimulatedLogs {
   }
 }
 
-/** Follows all logs from the beginning. */
+/** Follows all logs from a timestamp on. */
 export class SimulatedReader {
   readonly seen: CommittedTxn[] = []
-  position: Timestamp = 0
+  position: Timestamp
   readonly reader: LogReader
   failure: unknown
   isStopped = false
 
-  constructor(logs: SimulatedLogs) {
+  constructor(
+    logs: SimulatedLogs,
+    readonly since: Timestamp,
+  ) {
+    this.position = since
     this.reader = new LogReader({ table: logs.table, source: logs, end: logs.end })
   }
 
@@ -247,7 +269,7 @@ export class SimulatedReader {
     try {
       for (; !this.isStopped; await sleep(everyMs())) await this.read()
     } catch (error) {
-      if (!isKvError(error, 'storage_unavailable')) this.failure = error
+      if (!isKvError(error, 'storage_unavailable') && !(error instanceof RemovedLog)) this.failure = error
       else await this.follow(everyMs)
     }
   }
