@@ -20,9 +20,6 @@ import { onePhaseRequest } from './one-phase-request.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
-/** Keys of a transaction that a client names in its commit. With more the commit would become a long request. */
-const NAMED_MAX = 256
-
 export interface CommitOptions {
   /** Bytes of keys and values per prewrite. TiKV's `TxnCommitBatchSize`. */
   readonly batchBytes: number
@@ -392,9 +389,7 @@ export class Committer {
       try {
         const [first, rest] = this.#firstCommitted(batches)
         const keys = first.map(({ key }) => key)
-        const { mutations } = this.plan
-        const isNamed = this.context.commitOptions.commitsPrimaryAlone || mutations.length <= NAMED_MAX
-        const named = rest.length > 0 && isNamed ? { txnKeys: mutations.map(({ key }) => key) } : {}
+        const named = rest.length > 0 && this.#areNamed ? { txnKeys: this.plan.mutations.map(({ key }) => key) } : {}
         const committed = await this.#surviving(true, () =>
           this.context.api.commit({ keys, startTs, commitTs, primary, ...named, ...counted }),
         )
@@ -406,6 +401,12 @@ export class Committer {
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
+  }
+
+  /** A client's commit request is not longer than a prewrite. */
+  get #areNamed(): boolean {
+    const { commitsPrimaryAlone, batchBytes } = this.context.commitOptions
+    return commitsPrimaryAlone || this.plan.mutations.reduce((sum, { key }) => sum + key.length, 0) <= batchBytes
   }
 
   #firstCommitted([first = [], ...others]: readonly (readonly PrewriteMutation[])[]): [

@@ -20,7 +20,7 @@ interface Written {
 
 export interface DecisionsOptions {
   readonly feed: Pick<FeedRow, 'since' | 'before'>
-  readonly log: Pick<ServerLog, 'decide' | 'prepare' | 'close'>
+  readonly log: Pick<ServerLog, 'decide' | 'hold' | 'prepare' | 'close'>
   readonly expiries: Pick<ExpiryRows, 'put'>
   /**
    * A delete_range removes the record of the primary only after it has made records of the other keys' locks.
@@ -84,9 +84,15 @@ export class Decisions {
     return since !== undefined && commitTs > since
   }
 
+  /** Await before the keys of a transaction are looked for. @returns a function to call when it is committed, or not. @throws as `around` */
+  hold(commit: Omit<PrimaryCommit, 'keys'>): Promise<() => void> {
+    return this.#options.log.hold(commit)
+  }
+
   /**
    * Logs the commit, writes the primary, and logs the outcome.
    * @param write changes the primary's row, on the condition that it is as it was read.
+   * @throws KvError `commit_ts_expired`, `payload_too_large`, `storage_unavailable`
    */
   async around<T extends Written>({ keys, ...commit }: PrimaryCommit, write: () => Promise<T>): Promise<T> {
     const { log, look } = this.#options

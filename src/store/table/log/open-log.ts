@@ -13,16 +13,29 @@ const ID_BYTES = 8
 const APPEND_MS = 20
 const CHUNK_ENTRIES_MAX = 256
 const CHUNK_BYTES_MAX = 64 * 1024
+/** Of keys in an append, if it has more than one transaction: a cell of the table has a bound. */
+const APPEND_BYTES_MAX = 1024 * 1024
 
 export interface OpenDecision extends Decision {
   /** Where it stands. */
   chunk?: number
 }
 
+interface Settled {
+  readonly decision: OpenDecision
+  readonly isCommitted: boolean
+}
+
+interface Waiting {
+  /** Absent: it waits until nothing else does. */
+  readonly decision?: OpenDecision | undefined
+  readonly fulfil: () => void
+  readonly reject: (error: unknown) => void
+}
+
 interface Queue {
-  readonly decisions: OpenDecision[]
-  readonly outcomes: { readonly decision: OpenDecision; readonly isCommitted: boolean }[]
-  readonly waiting: { readonly fulfil: () => void; readonly reject: (error: unknown) => void }[]
+  readonly outcomes: Settled[]
+  readonly waiting: Waiting[]
 }
 
 /** The log is ended, or given up after a lost answer: what had to be appended belongs into another one. */
@@ -47,8 +60,8 @@ export class OpenLog {
   closable: Timestamp = 0
   readonly #options: OpenLogOptions
   readonly #entriesMax: number
-  readonly #open = new Set<OpenDecision>()
-  #queue = emptyQueue()
+  readonly #open = new Set<Pick<OpenDecision, 'commitTs' | 'chunk'>>()
+  readonly #queue: Queue = { outcomes: [], waiting: [] }
   #appending: Promise<void> | undefined
   #beganMs = Number.NEGATIVE_INFINITY
   #isOver = false
@@ -97,11 +110,17 @@ export class OpenLog {
     return this.#open.size === 0 && this.#appending === undefined && this.#queue.outcomes.length === 0
   }
 
+  /** Keeps the log from closing the commit_ts. @returns a function that ends that. */
+  hold(commitTs: Timestamp): () => void {
+    const held = { commitTs }
+    this.#open.add(held)
+    return () => void this.#open.delete(held)
+  }
+
   /** @throws OVER: it stands nowhere, or is settled by whoever ends the log; KvError `storage_unavailable`: it may stand. */
   decide(decision: OpenDecision): Promise<void> {
     this.#open.add(decision)
-    this.#queue.decisions.push(decision)
-    return this.appended()
+    return this.appended(decision)
   }
 
   /** Is written with a later append, at the next beat. */
@@ -109,11 +128,11 @@ export class OpenLog {
     this.#queue.outcomes.push({ decision, isCommitted })
   }
 
-  /** Fulfilled when all that was given to the log is in the table. @throws as `decide` */
-  appended(): Promise<void> {
+  /** Fulfilled when the decision, or all that was given to the log, is in the table. @throws as `decide` */
+  appended(decision?: OpenDecision): Promise<void> {
     return new Promise((fulfil, reject) => {
       if (this.#isOver) return reject(OVER)
-      this.#queue.waiting.push({ fulfil, reject })
+      this.#queue.waiting.push({ decision, fulfil, reject })
       this.#appending ??= this.#appendAll().finally(() => {
         this.#appending = undefined
       })
@@ -125,7 +144,8 @@ export class OpenLog {
     while (this.#appending !== undefined) await this.#appending
     if (this.#isOver) return
     const { outcomes } = this.#queue
-    const isWhole = outcomes.length === this.#open.size
+    const bytes = outcomes.reduce((sum, one) => sum + this.#bytesOf(one), 0)
+    const isWhole = outcomes.length === this.#open.size && bytes <= APPEND_BYTES_MAX
     const appended = isWhole ? this.#append('ended') : undefined
     this.#isOver = true
     await appended
@@ -140,9 +160,30 @@ export class OpenLog {
     }
   }
 
+  /** Takes from the queue what fits into an append, which is one transaction at least. */
+  #taken(): Queue {
+    let bytes = 0
+    const fitting = <T>(all: T[], bytesOf: (one: T) => number): T[] => {
+      let count = 0
+      for (; count < all.length; count++) {
+        const more = bytesOf(all[count] as T)
+        if (bytes > 0 && bytes + more > APPEND_BYTES_MAX) break
+        bytes += more
+      }
+      return all.splice(0, count)
+    }
+    const outcomes = fitting(this.#queue.outcomes, (one) => this.#bytesOf(one))
+    const waiting = fitting(this.#queue.waiting, ({ decision }) => (decision ? keyBytes(decision) : 0))
+    return { outcomes, waiting }
+  }
+
+  #bytesOf({ decision, isCommitted }: Settled): number {
+    return isCommitted && decision.chunk !== this.#chunk ? keyBytes(decision) : 0
+  }
+
   async #append(state: 'open' | 'ended'): Promise<void> {
-    const { decisions, outcomes, waiting } = this.#queue
-    this.#queue = emptyQueue()
+    const { outcomes, waiting } = this.#taken()
+    const decisions = waiting.flatMap(({ decision }) => (decision === undefined ? [] : [decision]))
     for (const decision of decisions) decision.chunk = this.#chunk
     for (const { decision, isCommitted } of outcomes) {
       this.#open.delete(decision)
@@ -166,7 +207,8 @@ export class OpenLog {
       for (const { fulfil } of waiting) fulfil()
     } catch (error) {
       this.#isOver = true
-      for (const { reject } of [...waiting, ...this.#queue.waiting]) reject(error)
+      for (const { reject } of waiting) reject(error)
+      for (const { reject } of this.#queue.waiting.splice(0)) reject(OVER)
     }
   }
 
@@ -207,8 +249,8 @@ export class OpenLog {
   }
 }
 
-function emptyQueue(): Queue {
-  return { decisions: [], outcomes: [], waiting: [] }
+function keyBytes({ keys }: Pick<Decision, 'keys'>): number {
+  return keys.reduce((sum, { length }) => sum + length, 0)
 }
 
 function outcomeOf(

@@ -1,13 +1,19 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { backgroundTimer } from '../../../event-loop/background-timer.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
-import type { Timestamp } from '../../../timestamp.js'
+import { physicalMs, type Timestamp } from '../../../timestamp.js'
 import { Revisions } from '../layout/revisions.js'
 import type { Table } from '../layout/table.js'
 import type { Decision } from './log-record.js'
 import { OpenLog, OVER } from './open-log.js'
 
 const BEAT_MS = 250
+/** Beats by which a server closes later at most, once commits came too late. */
+const LATE_BEATS_MAX = 40
+/** After so many beats without a commit that came too late, the server closes sooner again. */
+const CALM_BEATS = 240
+/** A transaction has its keys in one cell of the table, and a second time with its outcome. */
+const KEY_BYTES_MAX = 32 * 1024 * 1024
 /** A log without a decision for so many beats ends. The next decision begins another. */
 const IDLE_BEATS = 240
 
@@ -36,6 +42,9 @@ export class ServerLog {
   #log: OpenLog | undefined
   #opening: Promise<OpenLog> | undefined
   #number = 0
+  /** What was closed so many beats ago is closed in the log. */
+  #lateBeats = 1
+  #calmBeats = 0
   #idleBeats = 0
   #isClosed = false
 
@@ -55,17 +64,45 @@ export class ServerLog {
   }
 
   /**
-   * Await before the primary's lock becomes a write record, or a range is removed. The decision holds back what readers take for closed until it is
-   * settled.
-   * @throws KvError `commit_ts_expired` when readers may have passed the commit_ts; `storage_unavailable`: nothing may be committed.
+   * Await before the primary's lock becomes a write record, or a range is removed. The decision holds back what readers take for
+   * closed until it is settled.
+   * @throws KvError `commit_ts_expired` when readers may have passed the commit_ts; `payload_too_large`; `storage_unavailable`:
+   *   nothing may be committed.
    */
   async decide(commit: Omit<Decision, 'number'>): Promise<Settle> {
+    const bytes = commit.keys.reduce((sum, { length }) => sum + length, 0)
+    if (bytes > KEY_BYTES_MAX)
+      throw new KvError('payload_too_large', `the keys of a transaction are over ${KEY_BYTES_MAX} bytes`, {
+        limit: KEY_BYTES_MAX,
+      })
     for (;;) {
       const log = await this.#opened()
-      if (commit.commitTs <= log.closed) throw expired(commit, log.closed + 1)
+      this.#requireOpen(log, commit)
       const decision = { ...commit, number: ++this.#number }
       if (await this.#isAppended(log.decide(decision))) return (isCommitted) => log.settle(decision, isCommitted)
     }
+  }
+
+  /**
+   * Keeps the commit_ts open while a commit at it is prepared. @returns a function that ends that.
+   * @throws KvError `commit_ts_expired`, `storage_unavailable`
+   */
+  async hold(commit: Pick<Decision, 'primary' | 'startTs' | 'commitTs'>): Promise<() => void> {
+    const log = await this.#opened()
+    this.#requireOpen(log, commit)
+    return log.hold(commit.commitTs)
+  }
+
+  /** @throws KvError `commit_ts_expired` */
+  #requireOpen(log: OpenLog, commit: Pick<Decision, 'primary' | 'startTs' | 'commitTs'>): void {
+    if (commit.commitTs > log.closed) return
+    const ageMs = physicalMs(this.#source.last) - physicalMs(commit.commitTs)
+    if (ageMs <= LATE_BEATS_MAX * this.#beatMs) {
+      // Its client is slow, or validates many reads: the next one may be in time.
+      this.#calmBeats = 0
+      this.#lateBeats = Math.min(LATE_BEATS_MAX, this.#lateBeats * 2)
+    }
+    throw expired(commit, log.closed + 1)
   }
 
   /**
@@ -114,23 +151,30 @@ export class ServerLog {
   }
 
   /**
-   * Closes what was the newest timestamp at the beat before, so that clients have had time to commit, until the log is over. A log
-   * that stands still is ended by others.
+   * Closes what was the newest timestamp at a beat before, so that clients have had time to commit, until the log is over. A log
+   * that stands still is ended by others, so a beat without a timestamp is written too.
    */
   async #beat(log: OpenLog): Promise<void> {
-    for (let newest = log.closed; ; ) {
+    for (const newest = [log.closed]; ; ) {
       await this.#pause(this.#beatMs)
       if (log.isOver) return
+      if (++this.#calmBeats >= CALM_BEATS) this.#soonerAgain()
       try {
         await this.#source.next() // So that an idle server closes what has passed.
-        log.closable = newest
-        newest = this.#source.last
+        log.closable = newest[Math.min(this.#lateBeats, newest.length) - 1] ?? log.closable
+        newest.unshift(this.#source.last)
+        newest.length = Math.min(newest.length, LATE_BEATS_MAX)
+      } catch {}
+      try {
         if (++this.#idleBeats >= IDLE_BEATS && log.isIdle) await log.end()
         else await log.appended()
-      } catch {
-        // Without a timestamp the next beat tries again. A log that is over has no next one.
-      }
+      } catch {} // It is over.
     }
+  }
+
+  #soonerAgain(): void {
+    this.#calmBeats = 0
+    this.#lateBeats = Math.max(1, this.#lateBeats >> 1)
   }
 }
 
@@ -139,7 +183,7 @@ function pauseOf(ms: number): Promise<void> {
 }
 
 function expired(
-  { primary, startTs, commitTs }: Omit<Decision, 'number'>,
+  { primary, startTs, commitTs }: Pick<Decision, 'primary' | 'startTs' | 'commitTs'>,
   minCommitTs: Timestamp,
 ): KvError<'commit_ts_expired'> {
   const detail = `the change feed has passed the commit_ts ${commitTs}: take a new one`

@@ -310,16 +310,22 @@ export class TableRows implements RowAccess {
     const { key: primary, lock } = row
     await this.#decisions.before(commitTs, this.#source.last)
     if (!this.#decisions.isLogged(commitTs)) return write()
-    const committed = keys.filter((_, i) => commitTsIn(toWrite.get(i) ?? [], startTs) !== undefined)
-    const named = [...new Map([...committed, ...(txnKeys ?? [])].map((key) => [keyText(key), key])).values()]
-    // A client that does not name all keys has them looked for. All locks of the transaction stand before it commits.
-    const isWhole = lock.txnSize > 0 ? named.length >= lock.txnSize : txnKeys !== undefined
-    const all = isWhole ? named : ((await this.lockedBy(new Set([startTs]))).get(startTs) ?? named)
-    if (this.#decisions.mayLackExpiries(startTs)) {
-      const locked = await this.#table.read(all, 'none', startTs)
-      await this.#decisions.putExpiries(locked.flatMap((each) => expiryOf(each, startTs)))
+    // Whoever looks for keys, or writes rows, may take longer than readers leave the commit_ts open.
+    const release = await this.#decisions.hold({ primary, startTs, commitTs })
+    try {
+      const committed = keys.filter((_, i) => commitTsIn(toWrite.get(i) ?? [], startTs) !== undefined)
+      const named = [...new Map([...committed, ...(txnKeys ?? [])].map((key) => [keyText(key), key])).values()]
+      // A client that does not name all keys has them looked for. All locks of the transaction stand before it commits.
+      const isWhole = lock.txnSize > 0 ? named.length >= lock.txnSize : txnKeys !== undefined
+      const all = isWhole ? named : ((await this.lockedBy(new Set([startTs]))).get(startTs) ?? named)
+      if (this.#decisions.mayLackExpiries(startTs)) {
+        const locked = await this.#table.read(all, 'none', startTs)
+        await this.#decisions.putExpiries(locked.flatMap((each) => expiryOf(each, startTs)))
+      }
+      return await this.#decisions.around({ startTs, commitTs, primary, keys: all }, write)
+    } finally {
+      release()
     }
-    return this.#decisions.around({ startTs, commitTs, primary, keys: all }, write)
   }
 
   async #complete(

@@ -70,6 +70,7 @@ test('a commit whose answer never came has the outcome that its primary tells, o
     const log = {
       decide: async () => (isCommitted: boolean) => void settled.push(isCommitted),
       prepare: () => undefined,
+      hold: async () => () => {},
       close: async () => {},
     }
     const ended = [new Error('away'), onRecord]
@@ -145,6 +146,7 @@ test('a removal that has begun is finished, and is logged as done only then', as
       return (isCommitted: boolean) => void told.push(`settled: ${isCommitted}`)
     },
     prepare: () => undefined,
+    hold: async () => () => {},
     close: async () => {},
   }
   let tries = 0
