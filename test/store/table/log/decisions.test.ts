@@ -123,6 +123,7 @@ test('a commit that is refused may have landed as a copy, which the records of a
       log: {
         decide: async () => (isCommitted: boolean) => void settled.push(isCommitted),
         prepare: () => undefined,
+        hold: async () => () => {},
         close: async () => {},
       },
       ...{ feed: { since: 1, before: () => undefined }, expiries: { put: async () => {} }, end: async () => 0 },
