@@ -94,7 +94,9 @@ class World {
   readonly #disk: Disk
   readonly #history: History
   readonly #counts = new Map<string, number>()
+  /** Those that run programs until they die. */
   readonly #clients: Client[] = []
+  #clientsMade = 0
   #servers: readonly Server[] = []
   /** Of several servers, where there are feeds: follow all changes from the beginning. No fault strikes them themselves. */
   #readers: readonly Client[] = []
@@ -182,20 +184,21 @@ class World {
 
   #startClient(): void {
     const client = this.#newClient()
-    if (client !== undefined) this.#scheduler.schedule(client.owner, 0, 'begins', () => void client.run())
+    if (client === undefined) return
+    this.#clients.push(client)
+    this.#scheduler.schedule(client.owner, 0, 'begins', () => void client.run())
   }
 
   #startReaders(): void {
     this.#readers = [this.#newClient(), this.#newClient()].filter((reader) => reader !== undefined)
-    this.#clients.length -= this.#readers.length
     for (const reader of this.#readers) this.#scheduler.schedule(reader.owner, 0, 'reads', () => void reader.read())
   }
 
   #newClient(): Client | undefined {
     const network = this.#network
     if (network === undefined) return undefined
-    const owner = new Owner(`client ${this.#clients.length + 1}`)
-    const client = new Client(owner, {
+    const owner = new Owner(`client ${++this.#clientsMade}`)
+    return new Client(owner, {
       scheduler: this.#scheduler,
       faults: this.#faults,
       network,
@@ -206,8 +209,6 @@ class World {
       isEnding: () => this.#isEnding,
       count: (program) => this.#counts.set(program, (this.#counts.get(program) ?? 0) + 1),
     })
-    this.#clients.push(client)
-    return client
   }
 
   // ---- Faults of whole processes, between any two events

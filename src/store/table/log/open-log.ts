@@ -243,8 +243,9 @@ export class OpenLog {
       const [found] = await table.rows({ keys: [row], columns: HEAD_COLUMNS })
       return found !== undefined && readHead(found).revision.equals(revision)
     }
-    if (await certainChange(table, row, expected, [...writes, ...headWrites(head, revision)], { isDone }))
-      return revision
+    const all = [...writes, ...headWrites(head, revision)]
+    // It is refused, too, if a copy of it has come first.
+    if ((await certainChange(table, row, expected, all, { isDone })) || (await isDone())) return revision
     throw OVER
   }
 }

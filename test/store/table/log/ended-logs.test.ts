@@ -3,7 +3,7 @@ import { isKvError } from '../../../../src/errors/kv-error.js'
 import type { Table } from '../../../../src/store/table/layout/table.js'
 import { LogReader } from '../../../../src/store/table/log/log-reader.js'
 import type { CommittedTxn } from '../../../../src/store/table/log/log-record.js'
-import { chunkIs, chunkRow, headWrites } from '../../../../src/store/table/log/log-rows.js'
+import { chunkIs, chunkRow, headWrites, LOGS_COLUMNS, LOGS_RANGE } from '../../../../src/store/table/log/log-rows.js'
 import { ServerLog } from '../../../../src/store/table/log/server-log.js'
 import { utf8 } from '../../support.js'
 import { type Fate, MemoryTable } from '../memory-table.js'
@@ -30,7 +30,7 @@ function world(fate: () => Fate = () => 'done') {
   const reader = (on: Table = shared): LogReader => new LogReader({ table: on, source, end, elapsedMs })
   const serverOn = (on: Table): ServerLog => new ServerLog({ table: on, source, elapsedMs, pause, chunkEntriesMax: 3 })
   return {
-    ...{ shared, table, outcomes, reader, server: serverOn(table), another: serverOn(shared) },
+    ...{ shared, table, outcomes, reader, serverOn, server: serverOn(table), another: serverOn(shared) },
     /** Lets beats pass until everything so far is closed. @returns resolved_ts */
     async closed(reader: LogReader): Promise<number> {
       const passed = time.last
@@ -164,6 +164,20 @@ test('of two collections at once one removes a log, and the other goes on', asyn
   const two = reader(Object.assign(new PausableTable(shared), { rows }))
   await two.trim(newest())
   expect((await all(two, newest())).keys).toEqual([])
+})
+
+test('a server whose changes are refused because copies of them came first has appended', async () => {
+  const { serverOn, reader, commit, shared, closed } = world()
+  const change: Table['change'] = async (...given) => {
+    await shared.change(...given)
+    return shared.change(...given)
+  }
+  const twice = serverOn(Object.assign(new PausableTable(shared), { change }))
+  for (const key of ['a', 'b', 'c', 'd']) (await commit(twice, key))(true)
+  const one = reader()
+  await closed(one)
+  expect((await all(one)).keys).toEqual(['a', 'b', 'c', 'd'])
+  expect(await shared.rows({ ranges: [LOGS_RANGE], columns: LOGS_COLUMNS })).toHaveLength(1)
 })
 
 test('a chunk whose log has no row is removed, and the log of a living server stays', async () => {
