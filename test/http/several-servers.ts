@@ -9,6 +9,7 @@ import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
 import { createLog } from '../../src/server/log.js'
 import { AnswerBudget } from '../../src/store/answer-budget.js'
+import { NEWEST_FORMAT } from '../../src/store/table/format/format-row.js'
 import { registryRowsOf } from '../../src/store/table/records/registry-table.js'
 import { TableStore } from '../../src/store/table/table-store.js'
 import { utf8 } from '../store/support.js'
@@ -82,7 +83,10 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
     const start = async (i: number): Promise<OneOfSeveral> => {
       const answers = new AnswerBudget(limits)
       const cursorSecret = utf8('secret')
-      const store = new TableStore({ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000 })
+      const store = new TableStore({
+        ...{ table, oracle, clock, answers, cursorSecret, cacheBytesMax: 100_000, registeringMs: 20 },
+        format: () => NEWEST_FORMAT.format,
+      })
       const port = await freePort()
       const id = `server-of-${i}`
       const { timer } = time

@@ -8,7 +8,7 @@ import type { OneShot, OneShotAnswer } from '../../txn/one-shot.js'
 import type { Work } from '../admission/admission.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
-import { requireAccess, requireObserved } from '../wire/commit-effects.js'
+import { refreshNamed, requireAccess, requireObserved } from '../wire/commit-effects.js'
 import type { Report } from '../wire/error-handler.js'
 import { KEY_ROUTE, LEASE_ROUTE } from '../wire/key-url.js'
 import { shownLease } from '../wire/shown-lease.js'
@@ -70,15 +70,20 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
         fail(call, problem)
       }
     }
-    if (txn.commitEffects !== undefined) {
-      requireAccess(txn.commitEffects, call.grant, database)
-      requireObserved(txn.commitEffects, database)
+    const run = (): void => {
+      if (txn.commitEffects !== undefined) {
+        requireAccess(txn.commitEffects, call.grant, database)
+        requireObserved(txn.commitEffects, database)
+      }
+      if (database.transactSync(txn, done)) return
+      database.transactAsync({ ...txn, signal: call.signal }).then(
+        ({ answer }) => done(undefined, answer),
+        (error) => done(error, undefined),
+      )
     }
-    if (database.transactSync(txn, done)) return
-    database.transactAsync({ ...txn, signal: call.signal }).then(
-      ({ answer }) => done(undefined, answer),
-      (error) => done(error, undefined),
-    )
+    const reading = txn.commitEffects && refreshNamed(txn.commitEffects, call.grant, database)
+    if (reading === undefined) run()
+    else reading.then(run).catch((error) => done(error, undefined))
   }
 
   function lease(call: Call, name: string, request: LeaseRequest): void {

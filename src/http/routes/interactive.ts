@@ -134,7 +134,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const commitEffects = commitEffectsOf({ ...body, leases: leaseChecksOf(checks) }, request.grant, limits)
     const idempotency = await idempotencyOf(request, { commit: id, riders: commitEffects })
     if (commitEffects !== undefined) {
-      await refreshNamed(commitEffects, database)
+      await refreshNamed(commitEffects, request.grant, database)
       requireAccess(commitEffects, request.grant, database)
       if (transactions.isOpen(id)) requireObserved(commitEffects, database)
     }

@@ -69,7 +69,7 @@ export function percolatorRoutes(app: FastifyInstance, { database, limits }: App
   call('prewrite', 'write', schemas.prewrite, async (body, { grant }) => {
     const commitEffects = body.riders && commitEffectsOf(body.riders, grant, limits, 'riders.')
     if (commitEffects === undefined) return store.prewrite(prewriteRequest(body, commitEffects))
-    await refreshNamed(commitEffects, database)
+    await refreshNamed(commitEffects, grant, database)
     requireAccess(commitEffects, grant, database)
     return database.prewrite(prewriteRequest(body, commitEffects))
   })

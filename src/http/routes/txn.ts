@@ -16,7 +16,7 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
       const asked = oneShotOf(await decode(request), request.grant, limits)
       const idempotency = await idempotencyOf(request, fingerprinted(asked))
       if (asked.commitEffects !== undefined) {
-        await refreshNamed(asked.commitEffects, database)
+        await refreshNamed(asked.commitEffects, request.grant, database)
         requireAccess(asked.commitEffects, request.grant, database)
         if (idempotency === undefined) requireObserved(asked.commitEffects, database)
       }

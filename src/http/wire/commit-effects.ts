@@ -59,17 +59,21 @@ export function leaseChecksOf(checks: readonly { readonly lease: string; readonl
   return checks.map(({ lease, fence }, index) => ({ lease, fence, index }))
 }
 
-/** Reads observers and consumers that other servers may have registered. @returns undefined when all are known. */
+/**
+ * Reads observers and consumers that other servers may have registered, and the present ranges of consumers where access depends
+ * on them. @returns undefined when all are known.
+ */
 export function refreshNamed(
   { acks = [], notify = [], positions = [] }: CommitEffects,
+  { isScoped }: Grant,
   { observers, changes }: Pick<Database, 'observers' | 'changes'>,
 ): undefined | Promise<unknown> {
   const { consumers } = changes
   const names = [...acks, ...notify].map(({ observer }) => observer)
   const known = names.length === 0 ? undefined : observers.refreshIfUnknown(names)
-  const unknown = positions.filter(({ consumer }) => consumers.rangeOf(consumer) === undefined)
-  if (unknown.length === 0) return known
-  return Promise.all([known, ...unknown.map(({ consumer }) => consumers.refresh(consumer))])
+  const unknown = positions.filter(({ consumer }) => isScoped || consumers.rangeOf(consumer) === undefined)
+  const reading = [known, ...unknown.map(({ consumer }) => consumers.refresh(consumer))]
+  return reading.every((one) => one === undefined) ? undefined : Promise.all(reading)
 }
 
 /**
