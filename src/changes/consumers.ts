@@ -115,7 +115,7 @@ export class Consumers implements ConsumersApi {
 
   async #refresh(shared: SharedPositions, name: string | undefined): Promise<void> {
     if (name === undefined) await this.#consumers.load()
-    else await this.#consumers.change(name, (present) => present)
+    else await this.#consumers.refresh(name)
     const known = name === undefined ? [...this.#consumers.values()] : [this.#consumers.get(name)]
     await shared.read(known.filter((consumer) => consumer !== undefined))
   }
@@ -281,7 +281,7 @@ export class Consumers implements ConsumersApi {
   async #reload(): Promise<void> {
     await this.#consumers.readInDoubt()
     const names = [...this.#consumers.values()].map(({ name }) => name)
-    await Promise.all(names.map((name) => this.#consumers.change(name, (present) => present)))
+    await Promise.all(names.map((name) => this.#consumers.refresh(name)))
   }
 
   #report(error: unknown): void {

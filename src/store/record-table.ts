@@ -95,6 +95,12 @@ export class RecordTable<T> {
     }
   }
 
+  /** Reads one record, which another server may have changed. */
+  async refresh(name: string): Promise<T | undefined> {
+    const { value } = await this.#system.hold([this.#recordOf(name)], () => this.#read(name))
+    return value
+  }
+
   /** Reads the records whose writes have failed. @throws KvError `storage_unavailable` */
   async readInDoubt(): Promise<void> {
     for (const name of [...this.#inDoubt.keys()])

@@ -188,3 +188,11 @@ test('changes of several servers at once all count, and each server reads those 
   expect([...first.values()]).toEqual([{ count: 6 }])
   for (const store of [one, other]) await store.close()
 })
+
+test('a record that is read does not count', async () => {
+  const store = await stores.open()
+  const table = new RecordTable(store.system, COUNTS)
+  const read = table.refresh('none')
+  expect(table.size).toBe(0)
+  expect(await read).toBeUndefined()
+})
