@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
 import { type ChangedTxn, connect } from '../../src/client/index.js'
+import { isKvError } from '../../src/errors/kv-error.js'
 import { Refused } from '../anomalies/http-transaction.js'
 import { ask, mustBeAway, pause, surely } from './ask.js'
 import type { Cluster } from './cluster.js'
@@ -50,6 +51,13 @@ export class Reading {
     this.txns.push(plain(txn))
   }
 
+  /** Before another snapshot. */
+  forget(): void {
+    this.txns.length = 0
+    this.pairs.clear()
+    this.resolved = 0
+  }
+
   /** @returns the pairs at a timestamp. */
   at(ts: number): Pairs {
     const pairs = new Map(this.pairs)
@@ -79,6 +87,17 @@ export async function follow(url: string, reading: Reading, from: object, signal
   } finally {
     await db.close()
   }
+}
+
+/** Begins with a snapshot, and with another one where its changes were collected while its server was killed or stopped. */
+export async function copy(url: string, reading: Reading, signal: AbortSignal): Promise<void> {
+  for (;;)
+    try {
+      return await follow(url, reading, { snapshot: true }, signal)
+    } catch (error) {
+      if (!isKvError(error, 'ts_below_safe_point')) throw error
+      reading.forget()
+    }
 }
 
 function wireOf({ commitTs, startTs, changes }: ChangedTxn): Txn {
