@@ -168,9 +168,9 @@ test('of two collections at once one removes a log, and the other goes on', asyn
 
 test('a server whose changes are refused because copies of them came first has appended', async () => {
   const { serverOn, reader, commit, shared, closed } = world()
-  const change: Table['change'] = async (...given) => {
-    await shared.change(...given)
-    return shared.change(...given)
+  const change: Table['change'] = async (key, expected, writes) => {
+    await shared.change(key, expected, writes)
+    return shared.change(key, expected, writes)
   }
   const twice = serverOn(Object.assign(new PausableTable(shared), { change }))
   for (const key of ['a', 'b', 'c', 'd']) (await commit(twice, key))(true)
