@@ -1,6 +1,6 @@
 import type { Timestamp } from '../../timestamp.js'
 
-/** After this time without progress, locks hold the feed back; `feed.held_back_by` of the status names them. */
+/** After this time without progress, locks hold the feed back; `feed.held_back_by` of the status names them, but where servers share the store. */
 export const STANDS_MS = 2000
 /** `heartbeatMs` for loops that must notice it. */
 export const NOTICING_HEARTBEAT_MS = 1000

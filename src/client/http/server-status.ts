@@ -23,7 +23,7 @@ export interface ServerStatus {
     /** 0 while the feed has no reader. */
     readonly resolvedTs: Timestamp
     readonly lagMs: number
-    /** The lowest locks that hold the feed back, of transactions that are over 2 s old. */
+    /** The lowest locks that hold the feed back, of transactions that are over 2 s old. Empty where servers share the store. */
     readonly heldBackBy: readonly (LockInfo & { readonly expiresInMs: number })[]
     readonly live: number
     readonly behind: number

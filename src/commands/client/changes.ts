@@ -40,7 +40,7 @@ export const changes = clientCommand({
     ...BASE64_FLAG,
   },
   about: `Prints what is committed in a range, transaction by transaction in the order of their commits, each once, until Ctrl-C. A server
-that goes away is waited for. A lock that holds the feed back is named after 2 s.`,
+that goes away is waited for. A lock that holds the feed back is named after 2 s, where it is known.`,
   example: `$ perkv changes --prefix fruit/
 {"type":"txn","commit_ts":3677245337305090,"start_ts":3677245337305089,"changes":[{"key":"fruit/kiwi","op":"put","value":"green"}]}`,
   isEndless: true,

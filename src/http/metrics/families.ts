@@ -308,7 +308,11 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
   const { lagMs, heldBackBy, live, behind } = feed
   const consumers = database.changes.consumers.summary()
   return [
-    gauge('perkv_feed_lag_seconds', 'How far locks hold the change feed back.', lagMs / 1000),
+    gauge(
+      'perkv_feed_lag_seconds',
+      'How far the change feed is behind: because locks hold it back; where servers share the store, always.',
+      lagMs / 1000,
+    ),
     gauge(
       'perkv_feed_held_back_by',
       'Locks of transactions over 2 s old that hold the change feed back.',

@@ -87,7 +87,7 @@ export const serverStatus = answering(
       ),
       held_back_by: described(
         Type.Array(HoldingLock),
-        'The lowest locks that hold the feed back and belong to transactions that are over 2 s old, whether or not anybody reads the feed.',
+        'The lowest locks that hold the feed back and belong to transactions that are over 2 s old, whether or not anybody reads the feed. Empty where servers share the store.',
       ),
       live: described(Count, 'Streams that have caught up.'),
       behind: described(Count, 'Streams that read the log.'),
