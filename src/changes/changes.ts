@@ -150,9 +150,11 @@ export class Changes implements ChangesApi {
     await log.begin()
     this.#feed ??= new Feed({ store: this.#store, log, ...this.#options })
     const feed = this.#feed
-    feed.enter(user, feed.isRunning ? feed.resolved : await log.resolve())
+    feed.enter(user, feed.isRunning ? feed.resolved : await log.resolve(since === undefined ? since : since + 1))
     try {
-      const now = await feed.refresh()
+      // A look at the logs of other servers takes its time, which a reader that is behind need not wait for.
+      const isBehind = log.prompt === undefined && since !== undefined && since < feed.resolved
+      const now = isBehind ? feed.resolved : await feed.refresh()
       // A collection may have passed locks that resolved_ts has not: a snapshot waits for it.
       const position = since ?? (snapshot === undefined ? now : Math.max(feed.resolved, log.start))
       requireTold(this.#store, position)

@@ -213,7 +213,7 @@ export class Consumers implements ConsumersApi {
   async ack(name: string, ts: Timestamp): Promise<ConsumerState> {
     await this.#store.tso(1) // resolved_ts is not above the newest timestamp.
     // Above resolved_ts a transaction may still commit below `ts`.
-    const done = Math.min(ts, await this.#log.resolve())
+    const done = Math.min(ts, await this.#log.resolve(ts))
     if (this.#shared !== undefined) return this.#ackInRow(this.#shared, name, done)
     const acked = await this.#change(name, (consumer) => {
       if (done <= consumer.ackedTs) return consumer

@@ -41,9 +41,10 @@ export interface ChangeLog {
   /**
    * Takes resolved_ts: nothing commits at or below it any more, and everything committed at or below it can be read. It never
    * falls.
+   * @param wanted a resolved_ts that is known to be at or above it suffices. Default: a new one is taken.
    * @throws KvError `storage_unavailable`, for example while a restore is incomplete.
    */
-  resolve(): Awaitable<Timestamp>
+  resolve(wanted?: Timestamp): Awaitable<Timestamp>
   /** The locks that hold resolved_ts back most, at most `limit`. Leaves out locks of batches in flight. */
   heldBackBy(limit: number): readonly LockInfo[]
 

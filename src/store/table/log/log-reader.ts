@@ -32,9 +32,9 @@ import {
 
 /** Anybody ends a log whose head has stayed the same for this long. */
 const SILENT_MS = 20_000
-/** Chunks that are kept decoded. */
-const CHUNKS_KEPT = 64
-const ENDED_AT_ONCE = 16
+/** Of chunks that are kept decoded, by the length of their entries in the table. */
+const KEPT_BYTES_MAX = 8 * 1024 * 1024
+const AT_ONCE = 16
 
 /** All commits above the page before and up to `upTo`. */
 export interface LogPage {
@@ -52,6 +52,8 @@ interface KnownLog {
   /** Of the last chunk, and when it was seen first, by the monotonic clock. */
   revision: Buffer | undefined
   sinceMs: number
+  /** The highest commit_ts in it, once it has ended and was read. */
+  highest?: Timestamp
 }
 
 interface Cursor {
@@ -81,6 +83,7 @@ export class LogReader {
   readonly #revisions = new Revisions()
   #logs = new Map<string, KnownLog>()
   readonly #chunks = new Map<string, ReadChunk>()
+  #keptBytes = 0
   #resolved: Timestamp = 0
   #polling: Promise<Timestamp> | undefined
 
@@ -136,7 +139,7 @@ export class LogReader {
     for await (const rows of this.#scan.rowPages(LOGS_RANGE, LOGS_COLUMNS))
       for (const { key, cells } of rows) {
         const id = idOfLog(key)
-        const first = cells[0]?.value ?? encodeFirst(0)
+        const first = firstIn(cells)
         const known = this.#logs.get(id)
         const isPassed = known !== undefined && known.last < decodeFirst(first)
         const log = known === undefined || isPassed ? await this.#discovered(id, first) : known
@@ -204,9 +207,9 @@ export class LogReader {
     }
     const outcomes: Outcome[] = []
     const decisions = [...open.values()]
-    for (let from = 0; from < decisions.length; from += ENDED_AT_ONCE)
+    for (let from = 0; from < decisions.length; from += AT_ONCE)
       await Promise.all(
-        decisions.slice(from, from + ENDED_AT_ONCE).map(async ({ number, chunk, ...decision }) => {
+        decisions.slice(from, from + AT_ONCE).map(async ({ number, chunk, ...decision }) => {
           const { startTs, commitTs, keys } = decision
           // Whoever has committed it at another timestamp has a decision of its own.
           const isCommitted = (await this.#end(decision)) === commitTs
@@ -238,9 +241,10 @@ export class LogReader {
     let txns: CommittedTxn[] = []
     for (let position = since; position < upTo; ) {
       const behind = cursors.filter(({ closed }) => closed <= position)
-      for (const cursor of behind) {
-        const entries = await this.#next(cursor)
-        for (const txn of committedIn(entries)) if (isWithin(txn.commitTs, position, upTo)) txns.push(txn)
+      for (let from = 0; from < behind.length; from += AT_ONCE) {
+        const some = behind.slice(from, from + AT_ONCE)
+        for (const txn of (await Promise.all(some.map((cursor) => this.#next(cursor)))).flat())
+          if (isWithin(txn.commitTs, position, upTo)) txns.push(txn)
       }
       const reached = Math.min(upTo, ...cursors.map(({ closed }) => closed))
       if (reached <= position) continue
@@ -253,14 +257,17 @@ export class LogReader {
     }
   }
 
-  /** The entries of the cursor's chunk. */
-  async #next(cursor: Cursor): Promise<readonly LogEntry[]> {
+  /** What is committed in the cursor's chunk. */
+  async #next(cursor: Cursor): Promise<readonly CommittedTxn[]> {
     const { log, next } = cursor
     const { head, entries } = await this.#chunk(log, next)
     cursor.next++
     // What was open when resolved_ts was taken had everything up to there.
     cursor.closed = head.state === 'full' ? head.closed : Number.POSITIVE_INFINITY
-    return entries
+    const committed = committedIn(entries)
+    if (head.state === 'ended')
+      log.highest = committed.reduce((max, { commitTs }) => Math.max(max, commitTs), head.highestBefore)
+    return committed
   }
 
   async #chunk(log: KnownLog, number: number): Promise<ReadChunk> {
@@ -271,14 +278,24 @@ export class LogReader {
     const [row] = await this.#table.rows({ keys: [chunkRow(log.id, number)], columns: columnsFrom(from) })
     if (row === undefined) throw new RemovedLog(log.id)
     const read = readChunk(row)
-    const chunk = known === undefined ? read : { ...read, entries: [...known.entries, ...read.entries] }
-    this.#chunks.delete(name)
+    const chunk = {
+      ...read,
+      entries: [...(known?.entries ?? []), ...read.entries],
+      bytes: (known?.bytes ?? 0) + read.bytes,
+    }
+    this.#forget(name)
     this.#chunks.set(name, chunk)
+    this.#keptBytes += chunk.bytes
     for (const oldest of this.#chunks.keys()) {
-      if (this.#chunks.size <= CHUNKS_KEPT) break
-      this.#chunks.delete(oldest)
+      if (this.#keptBytes <= KEPT_BYTES_MAX) break
+      this.#forget(oldest)
     }
     return chunk
+  }
+
+  #forget(name: string): void {
+    this.#keptBytes -= this.#chunks.get(name)?.bytes ?? 0
+    this.#chunks.delete(name)
   }
 
   // ---- Collection
@@ -304,17 +321,16 @@ export class LogReader {
     // The server may have died before it went on to a next chunk, which stands already.
     const keys = (isOver ? [...old, log.last + 1] : old).map((number) => chunkRow(log.id, number))
     const rows = await this.#table.rows({ keys, columns: HEAD_COLUMNS })
-    // The log's own row goes last, so that whoever goes on after a crash finds the rest.
-    for (const row of rows)
-      if ((await this.#table.change(row.key, chunkIs(readHead(row).revision), 'remove')) === 'unknown') return
+    // The log's own row first: what of a removed chunk lands late must not be taken for a part of the log.
     const column = { family: 'o', qualifier: RECORD } as const
     const next = isOver ? 'remove' : [{ ...column, value: encodeFirst(Math.max(...old) + 1) }]
-    await this.#table.change(logRow(log.id), { ...column, value: log.first }, next)
+    if ((await this.#table.change(logRow(log.id), { ...column, value: log.first }, next)) !== 'done') return
+    for (const row of rows) await this.#table.change(row.key, chunkIs(readHead(row).revision), 'remove')
   }
 
   /**
-   * Removes chunks of logs that have no row: their servers died before they had written it, or stood still until the log was
-   * removed. A server that begins a log meanwhile is refused, and begins another.
+   * Removes chunks that no log's row leads to: the collection that removed the row, or the server that was to write it, has died
+   * or stood still. A server that begins a log meanwhile is refused, and begins another.
    */
   async sweep(): Promise<void> {
     for await (const rows of this.#scan.rowPages(CHUNKS_RANGE, HEAD_COLUMNS)) {
@@ -322,9 +338,12 @@ export class LogReader {
       // Read after the chunks: the row of a log stands before anything is appended to its first one.
       const ids = [...new Set(rows.map(({ key }) => idOfChunk(key)))]
       const logs = await this.#table.rows({ keys: ids.map(logRow), columns: LOGS_COLUMNS })
-      const known = new Set(logs.map(({ key }) => idOfLog(key)))
-      for (const row of rows)
-        if (!known.has(idOfChunk(row.key))) await this.#table.change(row.key, chunkIs(readHead(row).revision), 'remove')
+      const firsts = new Map(logs.map(({ key, cells }) => [idOfLog(key), firstIn(cells)]))
+      for (const row of rows) {
+        const first = firsts.get(idOfChunk(row.key))
+        if (first === undefined || numberOfChunk(row.key) < decodeFirst(first))
+          await this.#table.change(row.key, chunkIs(readHead(row).revision), 'remove')
+      }
     }
   }
 
@@ -347,12 +366,17 @@ function stateOf(log: KnownLog): ChunkHead['state'] | undefined {
   return log.heads.get(log.last)?.state
 }
 
+function firstIn(cells: TableRow['cells']): Buffer {
+  return cells[0]?.value ?? encodeFirst(0)
+}
+
 function isFinal({ state }: ChunkHead): boolean {
   return state === 'full' || state === 'ended'
 }
 
 /** At the first chunk with a commit above `since`. */
 function cursorAt(log: KnownLog, since: Timestamp): Cursor {
+  if (log.highest !== undefined && log.highest <= since) return { log, next: 0, closed: Number.POSITIVE_INFINITY }
   let next = log.last
   for (const [number, { highestBefore }] of log.heads)
     if (highestBefore > since) {

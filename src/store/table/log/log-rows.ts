@@ -73,12 +73,15 @@ export function readHead({ cells }: { readonly cells: readonly Cell[] }): ReadHe
 
 export interface ReadChunk extends ReadHead {
   readonly entries: readonly LogEntry[]
+  /** Of the entries, in the table. */
+  readonly bytes: number
 }
 
 /** @throws CorruptRecord */
 export function readChunk(row: TableRow): ReadChunk {
-  const entries = row.cells.filter(({ family }) => family === 'd').map(({ value }) => decodeEntry(value))
-  return { ...readHead(row), entries }
+  const values = row.cells.filter(({ family }) => family === 'd').map(({ value }) => value)
+  const bytes = values.reduce((sum, { length }) => sum + length, 0)
+  return { ...readHead(row), entries: values.map(decodeEntry), bytes }
 }
 
 /** @param revision undefined: there must be no such chunk. */

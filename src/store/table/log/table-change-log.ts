@@ -100,8 +100,16 @@ export class TableChangeLog implements ChangeLog {
 
   // ---- resolved_ts
 
+  async resolve(wanted?: Timestamp): Promise<Timestamp> {
+    const { reader } = this.#options
+    if (wanted === undefined) return this.#shared()
+    // A look that is under way may have begun before anybody knew of the timestamp.
+    for (let looks = 0; looks < 2 && reader.resolved < wanted; looks++) await this.#shared()
+    return reader.resolved
+  }
+
   /** Callers share a look, and the time until it may begin. */
-  resolve(): Promise<Timestamp> {
+  #shared(): Promise<Timestamp> {
     this.#looking ??= this.#look().finally(() => {
       this.#looking = undefined
     })

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { isKvError } from '../../../../src/errors/kv-error.js'
 import { LogReader } from '../../../../src/store/table/log/log-reader.js'
+import { CHUNKS_RANGE } from '../../../../src/store/table/log/log-rows.js'
 import { ServerLog } from '../../../../src/store/table/log/server-log.js'
 import { utf8 } from '../../support.js'
 import { MemoryTable } from '../memory-table.js'
@@ -21,7 +22,7 @@ function world(chunkEntriesMax = 3) {
   const elapsedMs = (): number => 0
   const server = new ServerLog({ table, source, elapsedMs, pause, chunkEntriesMax })
   return {
-    server,
+    ...{ table, server },
     reader: () => new LogReader({ table, source, end: async () => 0, elapsedMs }),
     /** Lets beats pass until everything so far is closed. @returns resolved_ts */
     async closed(reader: LogReader): Promise<number> {
@@ -100,4 +101,37 @@ test('two servers may collect at once', async () => {
   await server.close()
   await Promise.all([reader(), reader()].map((each) => each.trim(passed)))
   expect(await keysIn(reader(), 0)).toEqual([])
+})
+
+test('a log that has ended is read once, and no more by readers that have passed it', async () => {
+  const { table, server, reader, decide } = world()
+  const { commitTs, settle } = await decide('a')
+  settle(true)
+  await server.close()
+  const one = reader()
+  expect(await keysIn(one, 0)).toEqual(['a'])
+  const before = table.calls.read
+  for await (const page of one.pages(commitTs, commitTs + 1)) expect(page.txns).toEqual([])
+  expect(table.calls.read).toBe(before)
+})
+
+test('chunks that a collection has left behind go with the next one', async () => {
+  const { table, server, reader, decide, closed } = world()
+  for (let i = 0; i < 10; i++) (await decide(`${i}`)).settle(true)
+  const passed = await closed(reader())
+  const chunks = async (): Promise<number> =>
+    (await table.rows({ ranges: [CHUNKS_RANGE], columns: [{ family: 'o' }] })).length
+  const all = await chunks()
+  const change = table.change.bind(table)
+  let left = 1
+  table.change = (...args) => (left-- > 0 ? change(...args) : Promise.reject(new Error('killed')))
+  await expect(reader().trim(passed)).rejects.toThrow('killed')
+  table.change = change
+  expect(await chunks()).toBe(all)
+  const next = reader()
+  await next.trim(passed)
+  await next.sweep()
+  expect(await chunks()).toBeLessThan(all)
+  expect(await keysIn(next, passed)).toEqual([])
+  await server.close()
 })
