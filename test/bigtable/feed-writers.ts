@@ -1,5 +1,6 @@
 import { connect } from '../../src/client/index.js'
 import { Refused } from '../anomalies/http-transaction.js'
+import { PercolatorClient } from '../anomalies/percolator-client.js'
 import type { Random } from '../anomalies/random.js'
 import { ask, mustBeAway, PATIENCE_MS, pause } from './ask.js'
 import type { Cluster } from './cluster.js'
@@ -61,11 +62,12 @@ export class FeedWriters {
     const server = random.below(this.at.length)
     const url = this.#cluster.urls[server] as string
     const name = `${this.#count++}`
-    const form = random.pick(['one-shot', 'one-shot', 'interactive', 'library'] as const)
+    const form = random.pick(['one-shot', 'one-shot', 'interactive', 'library', 'raw'] as const)
     const ops = this.#ops(name, random)
     try {
       if (random.chance(0.03)) await this.#remove(url)
       else if (form === 'library') await inLibrary(url, ops)
+      else if (form === 'raw') this.committed.set(name, await primaryAlone(url, ops, random))
       else {
         const base = form === 'one-shot' ? undefined : await ask<{ txn: string }>(`${url}/v1/txn/begin`, {})
         if (base !== undefined) await ask(`${url}/v1/txn/${base.txn}/ops`, { ops })
@@ -119,4 +121,24 @@ async function inLibrary(url: string, ops: readonly Op[]): Promise<void> {
   } finally {
     await db.close()
   }
+}
+
+/** As a client that dies once it has committed the primary: the other keys keep their locks until somebody meets them. */
+async function primaryAlone(url: string, ops: readonly Op[], random: Random): Promise<number> {
+  const client = new PercolatorClient(url)
+  const mutations = ops.map(({ op, key, value }) => ({ op, key, ...(value !== undefined && { value }) }))
+  const keys = ops.map(({ key }) => key)
+  const [primary] = keys
+  const start_ts = await client.tso()
+  const size = random.chance(0.5) ? { txn_size: keys.length } : {}
+  await client.resolving(() => client.call('prewrite', { mutations, primary, start_ts, lock_ttl: 3000, ...size }))
+  const named = random.chance(0.5) ? { txn_keys: keys } : {}
+  for (;;)
+    try {
+      const commit_ts = await client.tso()
+      await client.call('commit', { keys: [primary], start_ts, commit_ts, ...named })
+      return commit_ts
+    } catch (error) {
+      if (!(error instanceof Refused && error.code === 'commit_ts_expired')) throw error
+    }
 }
