@@ -241,3 +241,27 @@ test('a server serves the feed as soon as it has started', async () => {
     await first.close()
   })
 })
+
+test('the end of a dead log does not do a delete_range again over what a restore has brought since', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const dying = new PausableTable(table)
+    const [one, two] = (await databasesOn([dying, table])) as [Database, Database]
+    await two.store.log.begin()
+    const backupTs = await two.store.tso(1)
+    await commit(one, [put('k')])
+    await one.store.deleteRange({ start: utf8('a'), end: utf8('z') })
+    dying.pause() // The outcome is not in its log.
+    const restored = { key: utf8('k'), value: utf8('restored'), commitTs: backupTs - 5 }
+    async function* blocks() {
+      yield [restored]
+    }
+    const id = '00112233445566778899aabbccddeeff'
+    await two.store.upkeep.restore({ id, ts: backupTs }, blocks(), false)
+    const ts = await two.store.tso(1)
+    await expect.poll(() => two.store.log.resolve(), { interval: 1000, timeout: 200_000 }).toBeGreaterThan(ts)
+    const { pairs } = await two.store.batchGet({ keys: [utf8('k')], ts: await two.store.tso(1) })
+    expect(pairs.map(({ value }) => value && text(value))).toEqual(['restored'])
+    await two.close()
+  })
+})
