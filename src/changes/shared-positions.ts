@@ -95,7 +95,7 @@ export class SharedPositions {
     let committedAt: Timestamp | undefined
     for (const effect of commitEffects.positions ?? []) {
       const { consumer: name } = effect
-      this.#requireSound(effect)
+      await this.#requireSound(effect)
       if (moves.some((move) => move.effect.consumer === name))
         throw invalid('riders', `the consumer ${name} is acknowledged twice`)
       const record = await this.#recordOf(name)
@@ -119,9 +119,11 @@ export class SharedPositions {
     }
   }
 
-  #requireSound({ consumer, from, ts }: PositionEffect): void {
+  async #requireSound({ consumer, from, ts }: PositionEffect): Promise<void> {
     if (from > ts) throw invalid('riders', `${consumer}: from ${from} is above ts ${ts}`)
-    if (ts > this.#store.time.clock()) throw invalid('riders', `${consumer}: ts ${ts} is in the future`)
+    // Above resolved_ts a transaction may still commit below `ts`.
+    const isPassed = ts === from || (ts <= this.#store.time.clock() && ts <= (await this.#store.log.resolve(ts)))
+    if (!isPassed) throw invalid('riders', `${consumer}: ts ${ts} is above resolved_ts, in the future`)
   }
 
   /** Read without the name's latch, which the transaction holds. @throws KvError `not_found` */

@@ -1,8 +1,10 @@
+import type { Grant } from '../../access/grant.js'
 import type { Database } from '../../database/database.js'
 import type { LeaseRequest, LeaseState } from '../../leases/rules/leases-api.js'
 import { LOCK_WAIT_MS_DEFAULT, LONG_ANSWER_BYTES } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import type { GetAnswer } from '../../percolator/api.js'
+import type { CommitEffects } from '../../percolator/commit-effects.js'
 import { noRoom } from '../../store/answer-budget.js'
 import type { OneShot, OneShotAnswer } from '../../txn/one-shot.js'
 import type { Work } from '../admission/admission.js'
@@ -71,19 +73,24 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
       }
     }
     const run = (): void => {
-      if (txn.commitEffects !== undefined) {
-        requireAccess(txn.commitEffects, call.grant, database)
-        requireObserved(txn.commitEffects, database)
-      }
       if (database.transactSync(txn, done)) return
       database.transactAsync({ ...txn, signal: call.signal }).then(
         ({ answer }) => done(undefined, answer),
         (error) => done(error, undefined),
       )
     }
-    const reading = txn.commitEffects && refreshNamed(txn.commitEffects, call.grant, database)
-    if (reading === undefined) run()
-    else reading.then(run).catch((error) => done(error, undefined))
+    const checking = txn.commitEffects && checkEffects(txn.commitEffects, call.grant)
+    if (checking === undefined) run()
+    else checking.then(run).catch((error) => done(error, undefined))
+  }
+
+  function checkEffects(commitEffects: CommitEffects, grant: Grant): undefined | Promise<void> {
+    const require = (): undefined | Promise<void> => {
+      requireAccess(commitEffects, grant, database)
+      return requireObserved(commitEffects, database)
+    }
+    const reading = refreshNamed(commitEffects, grant, database)
+    return reading === undefined ? require() : reading.then(require)
   }
 
   function lease(call: Call, name: string, request: LeaseRequest): void {

@@ -136,7 +136,7 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     if (commitEffects !== undefined) {
       await refreshNamed(commitEffects, request.grant, database)
       requireAccess(commitEffects, request.grant, database)
-      if (transactions.isOpen(id)) requireObserved(commitEffects, database)
+      if (transactions.isOpen(id)) await requireObserved(commitEffects, database)
     }
     const outcome = await transactions.commit(id, idempotency, commitEffects, signal, request.raw.progress?.stages)
     return answerOutcome(request, reply, outcome, outcome.answer)

@@ -18,7 +18,7 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
       if (asked.commitEffects !== undefined) {
         await refreshNamed(asked.commitEffects, request.grant, database)
         requireAccess(asked.commitEffects, request.grant, database)
-        if (idempotency === undefined) requireObserved(asked.commitEffects, database)
+        if (idempotency === undefined) await requireObserved(asked.commitEffects, database)
       }
       const outcome = await untilDeadline(request, reply, (signal, handover) =>
         database.transact({ ...asked, caller: request.grant.identity, idempotency, signal, handover }),

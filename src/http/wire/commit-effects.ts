@@ -7,6 +7,7 @@ import { printKey } from '../../errors/print-key.js'
 import type { Limits } from '../../limits.js'
 import { noSuchObserver, requireInRange } from '../../observers/rules/observer.js'
 import type { CommitEffects, LeaseGuard } from '../../percolator/commit-effects.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { Decoded } from './decode.js'
 import type { Riders as WireRiders } from './schemas/riders.js'
 
@@ -97,10 +98,14 @@ export function requireAccess(commitEffects: CommitEffects, grant: Grant, { stor
 /**
  * Refuses commit effects before the transaction does anything: a refusal by the store would end an open transaction. Must not be
  * called for the repetition of a transaction that may have committed, because its observers may be gone.
+ * @returns undefined when all is known in this turn of the event loop.
  * @throws KvError `not_found`; `invalid_argument` for a key outside of the observer's range, or a fence or position in the
  *   future.
  */
-export function requireObserved(commitEffects: CommitEffects, { store, changes }: Observing): void {
+export function requireObserved(
+  commitEffects: CommitEffects,
+  { store, changes }: Observing,
+): undefined | Promise<void> {
   const { acks = [], notify = [], positions = [] } = commitEffects
   const { observed } = store
   const clock = store.time.clock()
@@ -112,10 +117,15 @@ export function requireObserved(commitEffects: CommitEffects, { store, changes }
     const observer = observed.required(name)
     for (const [at, key] of keys.entries()) requireInRange(observer, key, () => `notify[${index}].keys[${at}]`)
   }
-  for (const [index, { consumer, from, ts }] of positions.entries()) {
+  for (const { consumer } of positions)
     if (changes.consumers.rangeOf(consumer) === undefined) throw noSuchConsumer(consumer)
-    const { prompt } = store.log
-    if (prompt !== undefined && ts > from && ts > prompt.resolve())
+  const moved = positions.filter(({ from, ts }) => ts > from)
+  if (moved.length === 0) return undefined
+  const requirePassed = (resolved: Timestamp): undefined => {
+    const index = positions.findIndex(({ from, ts }) => ts > from && ts > resolved)
+    if (index !== -1)
       throw invalid(`positions[${index}].ts`, `positions[${index}].ts is above resolved_ts, in the future`)
   }
+  const resolved = store.log.resolve(Math.max(...moved.map(({ ts }) => ts)))
+  return resolved instanceof Promise ? resolved.then(requirePassed) : requirePassed(resolved)
 }

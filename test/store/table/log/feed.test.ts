@@ -1,14 +1,16 @@
 import { expect, test } from 'vitest'
 import type { FeedTxn } from '../../../../src/changes/rules/changes-api.js'
 import type { Database } from '../../../../src/database/database.js'
+import { requireObserved } from '../../../../src/http/wire/commit-effects.js'
 import type { PrewriteMutation } from '../../../../src/percolator/api.js'
 import { changeFormat, NEWEST_FORMAT } from '../../../../src/store/table/format/format-row.js'
 import { timestampFromMs } from '../../../../src/timestamp.js'
-import { put, text, utf8 } from '../../support.js'
+import { prewriteOf, put, text, utf8 } from '../../support.js'
 import { JoinedServers } from '../joined-servers.js'
 import { MemoryTable } from '../memory-table.js'
 import { PausableTable } from '../pausable-table.js'
 import { databasesOn, inLeaps, severalDatabases } from '../several-databases.js'
+import { WatchedTable } from '../watched-table.js'
 
 /** So long that it has a cell of its own. */
 const LONG = 'long'.repeat(3000)
@@ -127,6 +129,7 @@ test('of two transactions at two servers that go on from one position one commit
     for (let round = 0; round < 3; round++) {
       const ts = await commit(two, [put(`a${round}`)])
       const from = position
+      for (const { store } of databases) await expect.poll(() => store.log.resolve()).toBeGreaterThanOrEqual(ts)
       const ended = await Promise.allSettled([go(one, `x${round}`, from, ts), go(two, `y${round}`, from, ts)])
       const refused = ended.flatMap((each) => (each.status === 'rejected' ? [each.reason] : []))
       expect(refused).toMatchObject([{ code: 'write_conflict', fields: { reason: 'acknowledged', consumer: 'copy' } }])
@@ -143,6 +146,39 @@ test('of two transactions at two servers that go on from one position one commit
     expect((await one.changes.consumers.get('copy')).position).toBe(position)
     await one.changes.consumers.remove('copy')
     await expect(two.changes.consumers.get('copy')).rejects.toMatchObject({ code: 'not_found' })
+    for (const database of databases) await database.close()
+  })
+})
+
+test('a position that others may still commit below is refused', async () => {
+  const table = new MemoryTable()
+  await inLeaps(table, async () => {
+    const watched = new WatchedTable(table)
+    const databases = await databasesOn([watched, table])
+    const [one, two] = databases as [Database, Database]
+    const { position: from } = (await one.changes.consumers.put('copy', { range: { prefix: utf8('') } })).state
+    const startTs = await one.store.tso(1)
+    await one.store.prewrite(prewriteOf(startTs, [put('a')]))
+    let isHeld = false
+    let release = (): void => {}
+    const released = new Promise<void>((resolve) => {
+      release = resolve
+    })
+    watched.onChange = (key) => {
+      if (text(key) !== 'a') return undefined
+      isHeld = true
+      return released
+    }
+    const committing = one.store.commit({ keys: [utf8('a')], startTs, commitTs: await one.store.tso(1) })
+    await expect.poll(() => isHeld).toBe(true)
+    const commitEffects = { positions: [{ consumer: 'copy', from, ts: await two.store.tso(1) }] }
+    const write = { checks: [], ops: [{ op: 'put' as const, key: utf8('k'), value: utf8('v') }] }
+    const refused = two.transact({ ...write, maxRetries: 0, lockWaitMs: 5000, commitEffects })
+    await expect(refused).rejects.toMatchObject({ code: 'invalid_argument' })
+    await two.changes.consumers.refresh('copy')
+    await expect(requireObserved(commitEffects, two)).rejects.toMatchObject({ fields: { field: 'positions[0].ts' } })
+    release()
+    await committing
     for (const database of databases) await database.close()
   })
 })

@@ -33,6 +33,7 @@ test.each<[string, (at: Database, position: Timestamp) => Promise<unknown>]>([
     const databases = await databasesOn([watched, table])
     const [one, two] = databases as [Database, Database]
     const { position } = (await one.changes.consumers.put('copy', REGISTRATION)).state
+    for (const { store } of databases) await expect.poll(() => store.log.resolve()).toBeGreaterThan(position)
     let isHeld = false
     let release = (): void => {}
     const released = new Promise<void>((resolve) => {
