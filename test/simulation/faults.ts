@@ -130,7 +130,7 @@ function drawShared(random: Random, profile: Profile): Profile {
     registeringMs: random.pick([100, 4000]),
     chances,
   }
-  if (!profile.feeds || random.chance(0.2)) return { ...shared, feeds: false }
+  if (!profile.feeds || random.chance(0.35)) return { ...shared, feeds: false }
   // Logs of servers that stand still are ended after 20 s: there is less of everything else, so that the world lasts for long.
   const { observes, holdsLeases } = profile
   return {

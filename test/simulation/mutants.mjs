@@ -1090,10 +1090,7 @@ const FOUND_ELSEWHERE = new Map([
   // No client can make such a record.
   ['a record may have any length', 'test/store/table/long-records.test.ts'],
   // Two: interactive transactions; a pin of another server, a moment old.
-  // Nobody reads changes in these worlds.
-  ['readers pass decisions without an outcome', 'test/store/table/log/logs.test.ts'],
-  ['what expires is not noted', 'test/store/table/log/feed.test.ts'],
-  ['a delete_range is not logged', 'test/store/table/log/feed.test.ts'],
+  // Of a delete_range that dies, of locks that others have left, and of a collection while resolved_ts is held back.
   ['a removal whose server failed is not finished', 'test/store/table/log/decisions.test.ts'],
   ['locks of other transactions count as records', 'test/store/table/log/table-change-log.test.ts'],
   ['a primary that was removed has committed nothing', 'test/store/table/log/decisions.test.ts'],
