@@ -120,7 +120,9 @@ export class SimulatedLogs {
 
   /** It stands still for ever, wherever it is. The next one in its place begins a log of its own. */
   kill(i: number): void {
-    this.server(i).table.pause()
+    const { table } = this.server(i)
+    table.pause()
+    table.goOn = () => {} // It may stand still for a time already.
     delete this.#servers[i]
   }
 
