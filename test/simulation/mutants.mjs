@@ -832,6 +832,7 @@ const SHARED = [
     'return withSize(next, size)',
   ],
   ['a record may have any length', 'store/table/layout/certain-change', 'requireChangeable(writes);', ''],
+  // Two: interactive transactions; a pin of another server, a moment old.
   ['another server holds no snapshot', 'gc/gc-worker', "{ by: 'transaction', ts: elsewhere },", ''],
   ['pins of other servers are not looked for', 'gc/gc-worker', 'if (registry.isShared)', 'if (false)'],
   [
@@ -986,8 +987,8 @@ const SHARED = [
   [
     'a log goes though its last chunk tells of commits above',
     'store/table/log/log-reader',
-    'for (const { commitTs } of committedIn(entries))',
-    'for (const { commitTs } of entries.flatMap(({ decisions }) => decisions))',
+    'return highestOf(head, committedIn(entries));',
+    'return highestOf(head, entries.flatMap(({ decisions }) => decisions));',
   ],
   [
     'locks of secondaries do not count as records',
@@ -1089,7 +1090,6 @@ const FOUND_ELSEWHERE = new Map([
   ['a collection does not count', 'test/store/table/row-size.test.ts'],
   // No client can make such a record.
   ['a record may have any length', 'test/store/table/long-records.test.ts'],
-  // Two: interactive transactions; a pin of another server, a moment old.
   // Of a delete_range that dies, of locks that others have left, and of a collection while resolved_ts is held back.
   ['a removal whose server failed is not finished', 'test/store/table/log/decisions.test.ts'],
   ['locks of other transactions count as records', 'test/store/table/log/table-change-log.test.ts'],

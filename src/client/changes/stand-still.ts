@@ -1,6 +1,9 @@
 import type { Timestamp } from '../../timestamp.js'
 
-/** After this time without progress, locks hold the feed back; `feed.held_back_by` of the status names them, but where servers share the store. */
+/**
+ * After this time without progress something holds the feed back: locks, which `feed.held_back_by` of the status names. Where
+ * servers share the store, nothing is named.
+ */
 export const STANDS_MS = 2000
 /** `heartbeatMs` for loops that must notice it. */
 export const NOTICING_HEARTBEAT_MS = 1000

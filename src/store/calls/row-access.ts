@@ -83,7 +83,9 @@ export interface Change<T> {
    * decided, `decidedEffects` has it.
    */
   readonly markDepth?: number | undefined
-  /** With the commit of a primary: all keys of the transaction, or those that `keys` lacks. undefined: the caller does not know them. */
+  /**
+   * With the commit of a primary: all keys of the transaction, or those that `keys` lacks. undefined: the caller does not know them.
+   */
   readonly txnKeys?: readonly Uint8Array[] | undefined
   readonly mayAccess?: MayAccess | undefined
   readonly stages?: Stages | undefined

@@ -84,7 +84,11 @@ export class Decisions {
     return since !== undefined && commitTs > since
   }
 
-  /** Await before the keys of a transaction are looked for. @returns a function to call when it is committed, or not. @throws as `around` */
+  /**
+   * Await before the keys of a transaction are looked for.
+   * @returns a function to call once the transaction is committed, or is not.
+   * @throws KvError `commit_ts_expired`, `storage_unavailable`
+   */
   hold(commit: Omit<PrimaryCommit, 'keys'>): Promise<() => void> {
     return this.#options.log.hold(commit)
   }
@@ -99,15 +103,14 @@ export class Decisions {
     const { primary, startTs, commitTs } = commit
     const logged = { ...commit, keys: keys.filter((key) => !isReserved(key)) }
     const settle = await log.decide(logged)
-    let isSettled = false
     try {
       const written = await write()
       // A refused change cannot land any more, but it may be refused because a copy of it has landed.
       settle(written.isWhole || (await look([primary, ...keys], startTs)) === commitTs)
-      isSettled = true
       return written
-    } finally {
-      if (!isSettled) void this.#end(logged, settle)
+    } catch (error) {
+      void this.#end(logged, settle)
+      throw error
     }
   }
 
@@ -139,15 +142,14 @@ export class Decisions {
       }
       const settle = await this.#decided(removal)
       if (settle === undefined) continue
-      let isSettled = false
       try {
         await options.end(removal)
-        settle(true)
-        isSettled = true
-        return
-      } finally {
-        if (!isSettled) void this.#end(removal, settle)
+      } catch (error) {
+        void this.#end(removal, settle)
+        throw error
       }
+      settle(true)
+      return
     }
   }
 

@@ -1,3 +1,4 @@
+import { inParts } from '../../../coordinator/in-parts.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import { readTs, TS_BYTES, writeTs } from '../../../percolator/codec/timestamp.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -30,9 +31,9 @@ export class ExpiryRows {
   }
 
   async put(rows: readonly ExpiryRow[]): Promise<void> {
-    for (let from = 0; from < rows.length; from += ROWS_AT_ONCE)
+    for (const some of inParts(rows, ROWS_AT_ONCE))
       await Promise.all(
-        rows.slice(from, from + ROWS_AT_ONCE).map(({ ts, key }) => {
+        some.map(({ ts, key }) => {
           const absent = { family: 'o', qualifier: RECORD, value: undefined } as const
           // All rows are equal, so whoever has written it has done it.
           const isDone = async (): Promise<boolean> => true
@@ -62,12 +63,8 @@ export class ExpiryRows {
   async trim(ts: Timestamp): Promise<void> {
     const condition = { family: 'o', qualifier: RECORD, value: NOTHING } as const
     for await (const page of this.pages(-1, ts))
-      for (let from = 0; from < page.length; from += ROWS_AT_ONCE)
-        await Promise.all(
-          page
-            .slice(from, from + ROWS_AT_ONCE)
-            .map((row) => this.#table.change(rowOf(row.ts, row.key), condition, 'remove')),
-        )
+      for (const some of inParts(page, ROWS_AT_ONCE))
+        await Promise.all(some.map(({ ts, key }) => this.#table.change(rowOf(ts, key), condition, 'remove')))
   }
 }
 

@@ -1,4 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { inParts } from '../../../coordinator/in-parts.js'
 import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -206,10 +207,9 @@ export class LogReader {
       for (const { outcomes } of entries) for (const { number } of outcomes) open.delete(number)
     }
     const outcomes: Outcome[] = []
-    const decisions = [...open.values()]
-    for (let from = 0; from < decisions.length; from += AT_ONCE)
+    for (const decisions of inParts([...open.values()], AT_ONCE))
       await Promise.all(
-        decisions.slice(from, from + AT_ONCE).map(async ({ number, chunk, ...decision }) => {
+        decisions.map(async ({ number, chunk, ...decision }) => {
           const { startTs, commitTs, keys } = decision
           // Whoever has committed it at another timestamp has a decision of its own.
           const isCommitted = (await this.#end(decision)) === commitTs
@@ -241,11 +241,9 @@ export class LogReader {
     let txns: CommittedTxn[] = []
     for (let position = since; position < upTo; ) {
       const behind = cursors.filter(({ closed }) => closed <= position)
-      for (let from = 0; from < behind.length; from += AT_ONCE) {
-        const some = behind.slice(from, from + AT_ONCE)
+      for (const some of inParts(behind, AT_ONCE))
         for (const txn of (await Promise.all(some.map((cursor) => this.#next(cursor)))).flat())
           if (isWithin(txn.commitTs, position, upTo)) txns.push(txn)
-      }
       const reached = Math.min(upTo, ...cursors.map(({ closed }) => closed))
       if (reached <= position) continue
       position = reached
@@ -265,8 +263,7 @@ export class LogReader {
     // What was open when resolved_ts was taken had everything up to there.
     cursor.closed = head.state === 'full' ? head.closed : Number.POSITIVE_INFINITY
     const committed = committedIn(entries)
-    if (head.state === 'ended')
-      log.highest = committed.reduce((max, { commitTs }) => Math.max(max, commitTs), head.highestBefore)
+    if (head.state === 'ended') log.highest = highestOf(head, committed)
     return committed
   }
 
@@ -312,7 +309,7 @@ export class LogReader {
   }
 
   async #trim(log: KnownLog, ts: Timestamp): Promise<void> {
-    const isOver = log.heads.size === 0 || (stateOf(log) === 'ended' && (await this.#highestOf(log)) <= ts)
+    const isOver = log.heads.size === 0 || (stateOf(log) === 'ended' && (await this.#highestIn(log)) <= ts)
     const { openFrom = 0 } = log.heads.get(log.last) ?? {}
     const isOld = (number: number): boolean =>
       number < openFrom && (log.heads.get(number + 1)?.highestBefore ?? ts) <= ts
@@ -347,11 +344,9 @@ export class LogReader {
     }
   }
 
-  async #highestOf(log: KnownLog): Promise<Timestamp> {
+  async #highestIn(log: KnownLog): Promise<Timestamp> {
     const { head, entries } = await this.#chunk(log, log.last)
-    let highest = head.highestBefore
-    for (const { commitTs } of committedIn(entries)) highest = Math.max(highest, commitTs)
-    return highest
+    return highestOf(head, committedIn(entries))
   }
 }
 
@@ -397,6 +392,11 @@ function committedIn(entries: readonly LogEntry[]): CommittedTxn[] {
     if (txn === undefined) throw new CorruptRecord('an outcome in a log has no decision')
     return txn
   })
+}
+
+/** @param committed in the chunk with the head. */
+function highestOf({ highestBefore }: ChunkHead, committed: readonly CommittedTxn[]): Timestamp {
+  return committed.reduce((max, { commitTs }) => Math.max(max, commitTs), highestBefore)
 }
 
 function isWithin(ts: Timestamp, above: Timestamp, upTo: Timestamp): boolean {

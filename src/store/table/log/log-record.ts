@@ -28,6 +28,10 @@ export interface CommittedTxn {
   readonly keys: readonly Uint8Array[]
 }
 
+export function keyBytes({ keys }: Pick<CommittedTxn, 'keys'>): number {
+  return keys.reduce((sum, { length }) => sum + length, 0)
+}
+
 /** @returns undefined for a transaction that is no delete_range. */
 export function removedBy({ startTs, commitTs, keys: [start, end] }: CommittedTxn): BoundedRange | undefined {
   return startTs === commitTs && start !== undefined && end !== undefined ? { start, end } : undefined

@@ -5,7 +5,7 @@ import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import type { Revisions } from '../layout/revisions.js'
 import type { ColumnWrite, Expected, Table } from '../layout/table.js'
-import type { ChunkHead, Decision, Outcome } from './log-record.js'
+import { type ChunkHead, type Decision, keyBytes, type Outcome } from './log-record.js'
 import { chunkIs, chunkRow, encodeFirst, entryWrite, HEAD_COLUMNS, headWrites, logRow, readHead } from './log-rows.js'
 
 const ID_BYTES = 8
@@ -27,7 +27,7 @@ interface Settled {
 }
 
 interface Waiting {
-  /** Absent: it waits until nothing else does. */
+  /** Absent for a beat, which waits until all that was given to the log before it is written. */
   readonly decision?: OpenDecision | undefined
   readonly fulfil: () => void
   readonly reject: (error: unknown) => void
@@ -56,7 +56,7 @@ export interface OpenLogOptions {
  */
 export class OpenLog {
   readonly id = randomBytes(ID_BYTES).toString('hex')
-  /** What passes once nobody decides below it any more. */
+  /** The next append closes the log up to here, or to below the lowest decision that lacks its outcome. */
   closable: Timestamp = 0
   readonly #options: OpenLogOptions
   readonly #entriesMax: number
@@ -248,10 +248,6 @@ export class OpenLog {
     if ((await certainChange(table, row, expected, all, { isDone })) || (await isDone())) return revision
     throw OVER
   }
-}
-
-function keyBytes({ keys }: Pick<Decision, 'keys'>): number {
-  return keys.reduce((sum, { length }) => sum + length, 0)
 }
 
 function outcomeOf(

@@ -4,7 +4,7 @@ import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
 import { Revisions } from '../layout/revisions.js'
 import type { Table } from '../layout/table.js'
-import type { Decision } from './log-record.js'
+import { type Decision, keyBytes } from './log-record.js'
 import { OpenLog, OVER } from './open-log.js'
 
 const BEAT_MS = 250
@@ -42,7 +42,7 @@ export class ServerLog {
   #log: OpenLog | undefined
   #opening: Promise<OpenLog> | undefined
   #number = 0
-  /** What was closed so many beats ago is closed in the log. */
+  /** The log closes up to the timestamp that was the newest one so many beats ago. */
   #lateBeats = 1
   #calmBeats = 0
   #idleBeats = 0
@@ -70,8 +70,7 @@ export class ServerLog {
    *   nothing may be committed.
    */
   async decide(commit: Omit<Decision, 'number'>): Promise<Settle> {
-    const bytes = commit.keys.reduce((sum, { length }) => sum + length, 0)
-    if (bytes > KEY_BYTES_MAX)
+    if (keyBytes(commit) > KEY_BYTES_MAX)
       throw new KvError('payload_too_large', `the keys of a transaction are over ${KEY_BYTES_MAX} bytes`, {
         limit: KEY_BYTES_MAX,
       })

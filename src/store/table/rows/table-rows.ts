@@ -2,6 +2,7 @@ import { groupBy } from '../../../bytes/group-by.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { isReserved } from '../../../bytes/reserved-keys.js'
 import { Backoff } from '../../../coordinator/backoff.js'
+import { inParts } from '../../../coordinator/in-parts.js'
 import { isKvError, KvError } from '../../../errors/kv-error.js'
 import { printKey } from '../../../errors/print-key.js'
 import { StoreMeters } from '../../../meters/store-meters.js'
@@ -140,8 +141,8 @@ export class TableRows implements RowAccess {
 
   /** @returns the commit_ts of the transaction's record at the first of the keys that has one; 0: none has. */
   async commitTsOf(keys: readonly Uint8Array[], startTs: Timestamp): Promise<Timestamp> {
-    for (let from = 0; from < keys.length; from += ROWS_AT_ONCE)
-      for (const { writes } of await this.#table.read(keys.slice(from, from + ROWS_AT_ONCE), 'txn', startTs)) {
+    for (const some of inParts(keys, ROWS_AT_ONCE))
+      for (const { writes } of await this.#table.read(some, 'txn', startTs)) {
         const record = writes.find((write) => write.startTs === startTs && write.type !== 'rollback')
         if (record !== undefined) return record.commitTs
       }
