@@ -1090,6 +1090,13 @@ const FOUND_ELSEWHERE = new Map([
   ['a collection does not count', 'test/store/table/row-size.test.ts'],
   // No client can make such a record.
   ['a record may have any length', 'test/store/table/long-records.test.ts'],
+  // A log that goes on in the moment in which it is ended; a server that dies between a decision and its outcome.
+  ['a log is ended without a condition', 'test/store/table/log/ended-logs.test.ts'],
+  ['a log that is ended does not ask primaries', 'test/store/table/log/ended-logs.test.ts'],
+  ['a log begins without its row', 'test/store/table/log/ended-logs.test.ts'],
+  ['a reader notes the newest timestamp behind the list of logs', 'test/store/table/log/logs.test.ts'],
+  ['a log goes though its last chunk tells of commits above', 'test/store/table/log/trimmed-logs.test.ts'],
+  ['locks of secondaries do not count as records', 'test/store/table/log/table-change-log.test.ts'],
   // Of a delete_range that dies, of locks that others have left, and of a collection while resolved_ts is held back.
   ['a removal whose server failed is not finished', 'test/store/table/log/decisions.test.ts'],
   ['locks of other transactions count as records', 'test/store/table/log/table-change-log.test.ts'],

@@ -27,7 +27,8 @@ function world(fate: () => Fate = () => 'done') {
     ms < 100 ? Promise.resolve() : new Promise((resolve) => void beats.push(resolve))
   const outcomes = new Map<number, number>()
   const end = async ({ startTs }: { readonly startTs: number }): Promise<number> => outcomes.get(startTs) ?? 0
-  const reader = (on: Table = shared): LogReader => new LogReader({ table: on, source, end, elapsedMs })
+  const reader = (on: Table = shared, ends = end): LogReader =>
+    new LogReader({ table: on, source, end: ends, elapsedMs })
   const serverOn = (on: Table): ServerLog => new ServerLog({ table: on, source, elapsedMs, pause, chunkEntriesMax: 3 })
   return {
     ...{ shared, table, outcomes, reader, serverOn, server: serverOn(table), another: serverOn(shared) },
@@ -207,4 +208,42 @@ test('an answer that never comes makes the decision fail, and the next one goes 
   const one = reader()
   await silence(one)
   expect((await all(one)).keys).toEqual(['a', 'c'])
+})
+
+test('a server that goes on while its log is being ended keeps it', async () => {
+  const { server, reader, commit, silence, newest } = world()
+  await commit(server, 'open')
+  let late: unknown
+  const one = reader(undefined, async () => {
+    late ??= await commit(server, 'late')
+    return 0
+  })
+  await silence(one)
+  expect(late).toBeDefined()
+  expect(await one.poll()).toBeLessThan(newest())
+})
+
+test('a log decides nothing before its row stands', async () => {
+  const { server, shared } = world()
+  const change = shared.change.bind(shared)
+  let write = (): void => {}
+  let isAsked = false
+  shared.change = async (...args) => {
+    if (args[0].toString('latin1').startsWith('\0\0logs/')) {
+      isAsked = true
+      await new Promise<void>((resolve) => {
+        write = resolve
+      })
+    }
+    return change(...args)
+  }
+  let isPrepared = false
+  const preparing = server.prepare()?.then(() => {
+    isPrepared = true
+  })
+  await expect.poll(() => isAsked).toBe(true)
+  for (let turns = 0; turns < 20; turns++) await new Promise((next) => setImmediate(next))
+  expect(isPrepared).toBe(false)
+  write()
+  await preparing
 })
