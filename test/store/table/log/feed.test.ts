@@ -278,7 +278,9 @@ test('a server serves the feed as soon as it has started', async () => {
   })
 })
 
-test('the end of a dead log does not do a delete_range again over what a restore has brought since', async () => {
+test('the end of a dead log does not do a delete_range again over what a restore has brought since', {
+  tags: ['long'],
+}, async () => {
   const table = new MemoryTable()
   await inLeaps(table, async () => {
     const dying = new PausableTable(table)
