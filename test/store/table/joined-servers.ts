@@ -4,8 +4,8 @@ import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { Clock } from '../../../src/oracle/clock.js'
 import { type Answering, asksBy } from '../../../src/oracle/signed-ask.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
-import { joinTable } from '../../../src/store/table/bigtable/open-bigtable.js'
 import type { Serving } from '../../../src/store/table/format/format-row.js'
+import { joinTable } from '../../../src/store/table/join-table.js'
 import type { MemoryTable } from './memory-table.js'
 
 export interface JoinedServer {

@@ -1,63 +1,17 @@
-import { randomBytes } from 'node:crypto'
-import { newServerId } from '../../../cluster/server-id.js'
-import { TableRegistry } from '../../../cluster/table-registry.js'
 import { askOverHttp } from '../../../oracle/ask-over-http.js'
 import { Clock } from '../../../oracle/clock.js'
-import { LeaderOracle } from '../../../oracle/leader-oracle.js'
-import type { OracleRow } from '../../../oracle/oracle-row.js'
-import type { OracleRole } from '../../../oracle/oracle-state.js'
-import { isReachedByOthers, PRESENCE, REACH, reach } from '../../../oracle/reachability.js'
-import { type Answering, type Asks, answering } from '../../../oracle/signed-ask.js'
-import { TIMESTAMPS } from '../../../oracle/timestamp-ask.js'
-import { CorruptRecord } from '../../../percolator/codec/key.js'
-import type { AnswerBudget } from '../../answer-budget.js'
-import { decodeFormat, misfitOf, requireFit, type Serving } from '../format/format-row.js'
-import { RECORD, SECRET_BYTES } from '../layout/layout.js'
-import { recordAt } from '../layout/record-at.js'
-import { rowKeyOfSystem } from '../layout/row-keys.js'
-import type { Table } from '../layout/table.js'
-import { registryRowsOf } from '../records/registry-table.js'
-import { TableWatch } from '../records/table-watch.js'
-import { RestoreGate } from '../restore/restore-gate.js'
-import { TableBehindRestoreGate } from '../restore/table-behind-restore-gate.js'
-import { TableStore, type TableStoreOptions } from '../table-store.js'
-import { LeadingGraph } from '../waits/leading-graph.js'
-import { reportToLeader } from '../waits/report-to-leader.js'
-import { LOCK_WAITS } from '../waits/wait-report.js'
-import { WaitReports } from '../waits/wait-reports.js'
-import { BigtableSetupError } from './bigtable-setup-error.js'
+import type { Asks } from '../../../oracle/signed-ask.js'
+import { type JoinCallbacks, joinTable, type Member } from '../join-table.js'
+import type { TableStore } from '../table-store.js'
 import { servingOf } from './format-admin.js'
 import { openTable } from './google-client.js'
 import type { TableAddress } from './table-address.js'
 import { requireSoundTable } from './table-admin.js'
 
-/** For rows that are guessed rather than read. */
-const CACHE_BYTES_MAX = 64 * 1024 * 1024
-
-/** After this time, the waits are reported to whichever server leads then. */
-const WAIT_ASK_MS_MAX = 1000
-
-export interface OpenBigtableOptions {
+export interface OpenBigtableOptions extends JoinCallbacks {
   readonly address: TableAddress
-  readonly url: string
-  readonly answers: AnswerBudget
-  readonly onRole: (message: string) => void
-  /** Called with what keeps timestamps from being handed out, and when that is over. */
-  readonly onTimestamps: (message: string) => void
   readonly onClockStep: (message: string) => void
   readonly onUnknownCluster: (message: string) => void
-  /** Called with one line when this server must not serve the table any more: it refuses all calls, and should be closed. */
-  readonly onEnd: (message: string) => void
-}
-
-export interface Member {
-  readonly id: string
-  readonly registry: TableRegistry
-  readonly role: OracleRole
-  /** The questions of other servers that it answers. They throw KvError `overloaded`, `storage_unavailable`. */
-  readonly answers: readonly Answering[]
-  /** To be called once the answers can be asked for. */
-  listens(): void
 }
 
 /**
@@ -70,123 +24,4 @@ export async function openBigtable(options: OpenBigtableOptions): Promise<{ stor
   const serving = await servingOf(address, onUnknownCluster)
   const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
   return joinTable(await openTable(address), { ...options, serving, asksOf, clock: new Clock({ onStep: onClockStep }) })
-}
-
-interface JoinOptions extends Pick<OpenBigtableOptions, 'url' | 'answers' | 'onRole' | 'onTimestamps' | 'onEnd'> {
-  readonly serving: Serving
-  readonly clock: Clock
-  readonly registeringMs?: number | undefined
-  /** For tests. */
-  readonly logs?: TableStoreOptions['logs']
-  /** @param secret shared by the servers of the table. */
-  readonly asksOf: (secret: Uint8Array) => Asks
-}
-
-/** @param table must exist. @throws as `openBigtable`. @internal */
-export async function joinTable(
-  table: Table,
-  { serving, url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, logs, asksOf }: JoinOptions,
-): Promise<{ store: TableStore; member: Member }> {
-  await requireFit(table, serving) // Before anything is written.
-  const secret = await secretOf(table)
-  const restoreGate = new RestoreGate(table, {
-    onEnd,
-    misfitOf: (format) => format && misfitOf(decodeFormat(format), serving),
-  })
-  await restoreGate.start().catch((error: unknown) => {
-    if (!(error instanceof CorruptRecord)) throw error
-    throw new BigtableSetupError(
-      'the record of a restore or of the format in the table is damaged: run perkv bigtable check',
-      {
-        cause: error,
-      },
-    )
-  })
-  const { ask, close } = asksOf(secret)
-  const id = newServerId()
-  const served = new TableBehindRestoreGate(table, restoreGate)
-  let isListening = false
-  const oracle = new LeaderOracle({
-    ...{ row: oracleRowOf(served), url, clock, id, onChange: onRole, onWarning: onTimestamps },
-    forward: (url, asked, signal) => ask(TIMESTAMPS, url, asked, signal),
-    others: () => registry.others(),
-    async isReached(silent) {
-      if (!isListening) return undefined // A server needs a timestamp before it listens.
-      const others = registry.others().map((other) => other.url)
-      return isReachedByOthers(
-        ask,
-        url,
-        others.filter((other) => other !== silent),
-      )
-    },
-  })
-  const end = (why: string): void => restoreGate.end(`${serving.place}: ${why}; this server ends`)
-  const registry = new TableRegistry({
-    ...{ rows: registryRowsOf(served), id, url, format: serving.newest.format, elapsedMs: () => clock.elapsedMs() },
-    ofLeader: () => oracle,
-    onTwin: (twin) =>
-      end(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
-  })
-  const watch = new TableWatch({ table, secret, onAnother: end })
-  await registry.look()
-  oracle.start()
-  watch.start()
-  const leading = new LeadingGraph(() => (oracle.role.role === 'leader' ? oracle.role.epoch : undefined))
-  const send = reportToLeader({
-    ...{ id, leading },
-    role: () => oracle.role,
-    ask: (url, asked) => ask(LOCK_WAITS, url, asked, AbortSignal.timeout(WAIT_ASK_MS_MAX)),
-  })
-  const store = new TableStore({
-    ...{ table, oracle, watch, clock, answers, restoreGate, registeringMs, logs },
-    cursorSecret: secret,
-    cacheBytesMax: CACHE_BYTES_MAX,
-    waits: new WaitReports({ send }),
-    onClose: close,
-  })
-  await store.start()
-  const member: Member = {
-    id,
-    registry,
-    get role() {
-      return oracle.role
-    },
-    answers: [
-      answering(TIMESTAMPS, secret, url, (asked) => oracle.answer(asked)),
-      answering(LOCK_WAITS, secret, url, async (asked) => leading.answer(asked)),
-      answering(PRESENCE, secret, url, async () => true),
-      answering(REACH, secret, url, ({ target }) => reach(ask, target)),
-    ],
-    listens() {
-      isListening = true
-    },
-  }
-  return { store, member }
-}
-
-/** Made by the first server; others that start at the same time find it. It signs cursors, and the questions between servers. */
-async function secretOf(table: Table): Promise<Buffer> {
-  const key = rowKeyOfSystem('secret')
-  for (let tries = 0; tries < 10; tries++) {
-    const found = await recordAt(table, key)
-    if (found?.length === SECRET_BYTES) return found
-    if (found !== undefined) throw new BigtableSetupError('the secret in the table is damaged: its length is wrong')
-    await table.change(key, { family: 'o', qualifier: RECORD, value: undefined }, [
-      { family: 'o', qualifier: RECORD, value: randomBytes(SECRET_BYTES) },
-    ])
-  }
-  throw new BigtableSetupError('the secret of the servers cannot be written into the table')
-}
-
-function oracleRowOf(table: Table): OracleRow {
-  const key = rowKeyOfSystem('oracle')
-  return {
-    read: () => recordAt(table, key),
-    swap(expected, next) {
-      const value = expected && Buffer.from(expected)
-      return table.change(key, { family: 'o', qualifier: RECORD, value }, [
-        { family: 'o', qualifier: RECORD, value: Buffer.from(next) },
-      ])
-    },
-  }
 }
