@@ -67,13 +67,13 @@ const ALONE = [
   'test/process/unreachable.test.ts', // It spies, and would be among whole programs.
   'test/simulation/simulation.test.ts',
 ]
-/** `npm run test:bigtable` has a configuration of its own. */
-const BIGTABLE = 'test/bigtable/**'
+/** `npm run test:bigtable` and `npm run test:postgres` have configurations of their own. */
+const ELSEWHERE = ['test/bigtable/**', 'test/postgres/**']
 const IS_LONG = Boolean(process.env['CI'])
 const IS_ON_BIGTABLE = process.env['PERKV_TEST_STORE'] === 'bigtable'
 const SKIPPED = [
   ...configDefaults.exclude,
-  BIGTABLE,
+  ...ELSEWHERE,
   ...(IS_LONG ? [] : LONG),
   ...(IS_ON_BIGTABLE ? filesLeftOut() : []),
   // vitest's own --exclude does not reach the projects below.

@@ -26,7 +26,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['store/table/rows'],
   ['store/table/records', 'store/table/waits', 'store/table/check'],
   ['store/table'],
-  ['store/table/bigtable'],
+  ['store/table/bigtable', 'store/table/postgres'],
   ['store/leveldb/data-directory-error.ts'],
   ['store/leveldb/files'],
   ['store/leveldb/records'],

@@ -42,9 +42,13 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
   },
   'Run a server': {
     serve: { does: 'runs the server', load: async () => (await import('./serve.js')).serve },
-    bigtable: {
+    store: {
       does: 'makes the table that servers share, or verifies it',
-      load: async () => (await import('./bigtable.js')).bigtable,
+      load: async () => (await import('./store.js')).store,
+    },
+    bigtable: {
+      does: 'another name of store',
+      load: async () => (await import('./store.js')).store,
     },
     check: { does: 'verifies a database', load: async () => (await import('./check.js')).check },
     repair: { does: 'mends a damaged one', load: async () => (await import('./repair.js')).repair },

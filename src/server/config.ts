@@ -9,11 +9,12 @@ import {
   TIMER_MS_MAX,
 } from '../limits.js'
 import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
-import { isTableAddress, parseTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
+import { UnusableTable } from '../store/table/layout/unusable-table.js'
 import { durationMs, type Flags, type Given, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import { isEveryAddress } from './reachable-name.js'
 import type { TlsPaths } from './secret-files.js'
+import { type SharedTable, sharedTableAt } from './shared-table.js'
 import { tracesUrl } from './traces-url.js'
 
 export interface Config {
@@ -23,7 +24,7 @@ export interface Config {
   readonly data: string
   readonly durability: 'sync' | 'async'
   /** `leveldb`: a directory of this machine. */
-  readonly store: 'leveldb' | TableAddress
+  readonly store: 'leveldb' | SharedTable
   /** URL at which other servers of the same table reach this one; absent: the address that it listens on. */
   readonly advertise: string | undefined
   readonly logLevel: (typeof LOG_LEVELS)[number]
@@ -62,7 +63,7 @@ export const SERVE_FLAGS = {
   },
   store: {
     value: 'STORE',
-    help: 'leveldb, or bigtable://PROJECT/INSTANCE/TABLE, which many servers may share: docs/bigtable.md',
+    help: 'leveldb, or a table that many servers may share: postgres://USER@HOST/DATABASE (docs/postgres.md) or bigtable://PROJECT/INSTANCE/TABLE (docs/bigtable.md)',
     default: 'leveldb',
   },
   advertise: {
@@ -178,11 +179,13 @@ function hostOf(given: Given): string {
 }
 
 function storeOf(given: Given): Config['store'] {
-  if (!isTableAddress(given.text)) return oneOf(given, ['leveldb'], 'leveldb or bigtable://PROJECT/INSTANCE/TABLE')
   try {
-    return parseTableAddress(given.text)
+    return (
+      sharedTableAt(given.text) ?? oneOf(given, ['leveldb'], 'leveldb, or an address of postgres:// or bigtable://')
+    )
   } catch (error) {
-    throw new UsageError(`${given.from}: ${error instanceof Error ? error.message : error}`)
+    if (!(error instanceof UnusableTable)) throw error
+    throw new UsageError(`${given.from}: ${error.message}`)
   }
 }
 

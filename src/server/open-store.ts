@@ -6,10 +6,10 @@ import { AnswerBudget } from '../store/answer-budget.js'
 import { makeDirectory, unmakeDirectory } from '../store/leveldb/directory/make-directory.js'
 import { type OpenedDatabase, openLevelDbStore } from '../store/leveldb/leveldb-store.js'
 import type { Store } from '../store/store.js'
-import { printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
-import { KEY_BYTES_MAX, VALUE_BYTES_MAX } from '../store/table/layout/row-keys.js'
+import { keyBytesMaxOf, VALUE_BYTES_MAX } from '../store/table/layout/row-keys.js'
 import { UnusableTable } from '../store/table/layout/unusable-table.js'
 import type { Config } from './config.js'
+import type { SharedTable } from './shared-table.js'
 
 export interface OpenedStore {
   readonly store: Store
@@ -35,7 +35,7 @@ export interface OpenedStore {
  * @throws DataDirectoryError; UnusableTable.
  */
 export function openStore(config: Config, url: string, log: Logger): Promise<OpenedStore> {
-  return typeof config.store === 'string' ? openDirectory(config, log) : openOnBigtable(config, config.store, url, log)
+  return typeof config.store === 'string' ? openDirectory(config, log) : openTable(config, config.store, url, log)
 }
 
 async function openDirectory(config: Config, log: Logger): Promise<OpenedStore> {
@@ -81,28 +81,26 @@ function logOpened(log: Logger, directory: string, opened: OpenedDatabase): void
   )
 }
 
-/** Loaded only when needed. */
-async function openOnBigtable(config: Config, address: TableAddress, url: string, log: Logger): Promise<OpenedStore> {
-  const { openBigtable } = await import('../store/table/bigtable/open-bigtable.js')
+async function openTable(config: Config, table: SharedTable, url: string, log: Logger): Promise<OpenedStore> {
+  const { place } = table
   const { limits: asked } = config
   const limits = {
     ...asked,
-    keyBytesMax: Math.min(asked.keyBytesMax, KEY_BYTES_MAX),
+    keyBytesMax: Math.min(asked.keyBytesMax, keyBytesMaxOf(table.engine)),
     valueBytesMax: Math.min(asked.valueBytesMax, VALUE_BYTES_MAX),
   }
-  const place = printTableAddress(address)
   let onEnd = (_: string): void => {}
   const failed = new Promise<Error>((resolve) => {
     onEnd = (message) => resolve(new UnusableTable(message))
   })
-  const { store, member } = await openBigtable({
-    ...{ address, url },
+  const { store, member } = await table.open({
+    url,
     answers: new AnswerBudget(limits),
     onRole: (message) => log.info(message),
     onTimestamps: (message) => log.warn(message),
     onEnd,
     onClockStep: (message) => log.warn(message),
-    onUnknownCluster: (message) => log.warn(message),
+    onWarning: (message) => log.warn(message),
   })
   const logStart = (): void =>
     log.info({ server: member.id }, `serves ${place}; other servers reach this one at ${url}`)

@@ -13,7 +13,14 @@ import { type TestServer, testServers } from '../http/support.js'
 import { runCommand } from './client/run-command.js'
 
 const VALUES = ['0', '-1', '', '9'.repeat(400), 'text', '\0', 'k'.repeat(5000), '{}']
-const FOR_PEOPLE = ['UsageError', 'BigtableSetupError', 'DataDirectoryError', 'UnusableFile', 'UnusableAddress']
+const FOR_PEOPLE = [
+  'UsageError',
+  'BigtableSetupError',
+  'UnusableTable',
+  'DataDirectoryError',
+  'UnusableFile',
+  'UnusableAddress',
+]
 
 /** cli.ts prints a stack for any other error. */
 function expectForPeople(error: unknown, line: readonly string[]): void {
@@ -86,23 +93,27 @@ describe('every flag and operand with every kind of value works, or is refused i
     await runCommand(db, ['txn', '-'], { stdin }).catch((error: unknown) => expectForPeople(failureOf(error), [stdin]))
   })
 
-  test.each(['dump', 'load', 'backup', 'restore', 'check', 'repair', 'bigtable', 'completion'])('%s', async (name) => {
-    const command = await COMMANDS.get(name)?.load()
-    const file = join(directory, 'file')
-    const operands: Readonly<Record<string, string[]>> = {
-      bigtable: ['check', 'bigtable://x'],
-      check: [],
-      repair: [],
-      completion: [],
-    }
-    for (const args of linesOf(command?.flags ?? {}, operands[name] ?? [file])) {
-      await writeFile(file, '')
+  test.each(['dump', 'load', 'backup', 'restore', 'check', 'repair', 'bigtable', 'store', 'completion'])(
+    '%s',
+    async (name) => {
+      const command = await COMMANDS.get(name)?.load()
+      const file = join(directory, 'file')
+      const operands: Readonly<Record<string, string[]>> = {
+        bigtable: ['check', 'bigtable://x'],
+        store: ['check', 'postgres://x?table=a.b.c'],
+        check: [],
+        repair: [],
+        completion: [],
+      }
+      for (const args of linesOf(command?.flags ?? {}, operands[name] ?? [file])) {
+        await writeFile(file, '')
 
-      await command
-        ?.run(args, { PERKV_DATA: directory, PERKV_SERVER: 'http://127.0.0.1:1' })
-        .catch((error: unknown) => expectForPeople(error, args))
-    }
-  })
+        await command
+          ?.run(args, { PERKV_DATA: directory, PERKV_SERVER: 'http://127.0.0.1:1' })
+          .catch((error: unknown) => expectForPeople(error, args))
+      }
+    },
+  )
 })
 
 test('serve: flags, and variables of the environment', () => {

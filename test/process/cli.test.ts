@@ -40,7 +40,7 @@ describe('perkv', () => {
     [['serve', '--compression', 'zip'], {}, /--compression must be one of snappy, none/],
     [['serve', '--block-cache-bytes', String(2 ** 32)], {}, /--block-cache-bytes must be an integer/],
     [['serve', '--log-level', 'loud'], {}, /--log-level must be one of/],
-    [['serve', '--store', 'files'], {}, /--store must be leveldb or bigtable/],
+    [['serve', '--store', 'files'], {}, /--store must be leveldb, or an address/],
     [['serve', '--data', ''], {}, /--data is empty/],
     [['serve'], { PERKV_PORT: 'x' }, /PERKV_PORT must be an integer/],
   ]

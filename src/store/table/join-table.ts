@@ -80,10 +80,9 @@ export async function joinTable(
   })
   await restoreGate.start().catch((error: unknown) => {
     if (!(error instanceof CorruptRecord)) throw error
-    throw new UnusableTable(
-      'the record of a restore or of the format in the table is damaged: run perkv bigtable check',
-      { cause: error },
-    )
+    throw new UnusableTable('the record of a restore or of the format in the table is damaged: run perkv store check', {
+      cause: error,
+    })
   })
   const { ask, close } = asksOf(secret)
   const id = newServerId()

@@ -68,7 +68,7 @@ test('a damaged row is refused in one line', async () => {
   const options = { servers: registryRowsOf(table), replicated, pause: async () => {} }
   const refused = expect.objectContaining({
     name: 'UnusableTable',
-    message: 't: the record of the format is damaged: run perkv bigtable check',
+    message: 't: the record of the format is damaged: run perkv store check',
   })
   await expect(requireFit(table, OLD)).rejects.toEqual(refused)
   await expect(moveTable(table, { ...OLD, cluster: 'b' }, options)).rejects.toEqual(refused)

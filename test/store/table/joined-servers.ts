@@ -6,7 +6,7 @@ import { type Answering, asksBy } from '../../../src/oracle/signed-ask.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import type { Serving } from '../../../src/store/table/format/format-row.js'
 import { joinTable } from '../../../src/store/table/join-table.js'
-import type { MemoryTable } from './memory-table.js'
+import type { Table } from '../../../src/store/table/layout/table.js'
 
 export interface JoinedServer {
   readonly database: Database
@@ -22,19 +22,20 @@ export interface JoinedServer {
 
 /** Programs that start on one table as `perkv serve` does, and reach each other without a network. */
 export class JoinedServers {
-  readonly #table: MemoryTable
+  readonly #table: Table
   readonly #answers = new Map<string, readonly Answering[]>()
 
-  constructor(table: MemoryTable) {
+  constructor(table: Table) {
     this.#table = table
   }
 
-  async start(name: string, serving: Serving): Promise<JoinedServer> {
+  /** @param registeringMs so short that observers need not be waited for; a short one makes a server read the table often. */
+  async start(name: string, serving: Serving, registeringMs = 20): Promise<JoinedServer> {
     const url = `http://${name}`
     const ends: string[] = []
     const warnings: string[] = []
     const { store, member } = await joinTable(this.#table, {
-      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs: 20 },
+      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs },
       onRole: () => {},
       onTimestamps: (message) => void warnings.push(message),
       onEnd: (message) => void ends.push(message),

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
 import type { SystemName } from '../../../src/store/system-records.js'
+import { BIGTABLE } from '../../../src/store/table/bigtable/bigtable.js'
 import { RECORD_BYTES_MAX } from '../../../src/store/table/layout/layout.js'
-import { KEY_BYTES_MAX } from '../../../src/store/table/layout/row-keys.js'
+import { keyBytesMaxOf } from '../../../src/store/table/layout/row-keys.js'
 import { codeOf, utf8 } from '../support.js'
 import { MemoryTable } from './memory-table.js'
 import { openTableStore } from './open-table-store.js'
@@ -27,7 +28,7 @@ test('a record that could not be changed again is not written', async () => {
 test('the longest registration can be changed and removed, and its keys backfilled', async () => {
   const [database] = await severalDatabases(new MemoryTable(), 1)
   if (database === undefined) throw new Error('no database')
-  const bound = (first: string): Buffer => Buffer.alloc(KEY_BYTES_MAX, first)
+  const bound = (first: string): Buffer => Buffer.alloc(keyBytesMaxOf(BIGTABLE), first)
   const name = 'n'.repeat(128)
   await database.observers.put(name, { range: { start: bound('a'), end: bound('b') }, backfill: true })
   expect(await database.observers.pause(name)).toMatchObject({ state: 'paused' })

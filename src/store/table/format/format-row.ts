@@ -81,7 +81,7 @@ export async function readFormat(table: Table): Promise<FormatRecord | undefined
 export function soundFormat(table: Table, { place }: Serving): Promise<FormatRecord | undefined> {
   return readFormat(table).catch((error: unknown) => {
     if (!(error instanceof CorruptRecord)) throw error
-    throw new UnusableTable(`${place}: ${error.message}: run perkv bigtable check`, { cause: error })
+    throw new UnusableTable(`${place}: ${error.message}: run perkv store check`, { cause: error })
   })
 }
 

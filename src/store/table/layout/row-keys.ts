@@ -4,14 +4,14 @@ import type { RegistryName } from '../../../cluster/registry-rows.js'
 import { CELL_KEY_BYTES_MAX } from '../../../observers/rules/codec/cell-key.js'
 import { reservedKey, reservedName } from '../../../percolator/codec/reserved-key.js'
 import type { SystemName } from '../../system-records.js'
-import type { RowRange } from './table.js'
+import type { RowRange, TableEngine } from './table.js'
 
-/** Limit of a row key in Bigtable's documentation. */
-const ROW_KEY_BYTES_MAX = 4096
 /** Rows of the server begin with two zeros. */
 const SERVER = Buffer.from([0, 0])
 /** Limit of a user's key. The rows of its cells have longer keys. */
-export const KEY_BYTES_MAX = ROW_KEY_BYTES_MAX - SERVER.length - CELL_KEY_BYTES_MAX
+export function keyBytesMaxOf({ rowKeyBytesMax }: TableEngine): number {
+  return rowKeyBytesMax - SERVER.length - CELL_KEY_BYTES_MAX
+}
 
 /** Limit of one value. A row may have 256 MiB with all its versions, which much larger values would soon fill. */
 export const VALUE_BYTES_MAX = 16 * 1024 * 1024

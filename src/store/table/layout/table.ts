@@ -86,6 +86,7 @@ export type Changed = 'done' | 'refused' | 'unknown'
 export interface TableEngine {
   readonly name: string
   readonly title: string
+  readonly rowKeyBytesMax: number
 }
 
 /**

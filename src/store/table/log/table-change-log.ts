@@ -92,7 +92,7 @@ export class TableChangeLog implements ChangeLog {
     const { format, seenFormat } = this.#options
     const seen = seenFormat()
     if (seen < FEED_FORMAT) {
-      const detail = `the table has format ${seen}, in which servers need not log their commits: run perkv bigtable upgrade`
+      const detail = `the table has format ${seen}, in which servers need not log their commits: run perkv store upgrade`
       throw new KvError('not_supported', detail, {})
     }
     while (format() < FEED_FORMAT) await sleep(LOOK_MS)

@@ -1,7 +1,7 @@
 import { printKey } from '../errors/print-key.js'
 import { flagsHelp, integer, readFlags, UsageError } from '../server/flags.js'
+import { type InitializedTable, type SharedTable, sharedTableAt } from '../server/shared-table.js'
 import { kindOf, requireSoundRecord } from '../store/leveldb/records/system-kinds.js'
-import { parseTableAddress, printTableAddress, type TableAddress } from '../store/table/bigtable/table-address.js'
 import type { Finding } from '../store/table/check/check-row.js'
 import type { CheckedTable } from '../store/table/check/check-table.js'
 import { amount } from './amount.js'
@@ -13,16 +13,22 @@ const FLAGS = {
   'problems-max': { value: 'N', help: 'check: problems that are shown; all are counted', default: '100' },
 } as const
 
-export const bigtable: Command = {
+export const store: Command = {
   flags: FLAGS,
   operands: ['init|check|upgrade|move', 'ADDRESS'],
-  help: `Usage: perkv bigtable init bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
-       perkv bigtable check [flags] bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
-       perkv bigtable upgrade bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]
-       perkv bigtable move bigtable://PROJECT/INSTANCE/TABLE?app_profile=ID
+  help: `Usage: perkv store init ADDRESS
+       perkv store check [flags] ADDRESS
+       perkv store upgrade ADDRESS
+       perkv store move bigtable://PROJECT/INSTANCE/TABLE?app_profile=ID
 
-init makes the table and its families, where they are missing; a second run changes nothing. Servers then share the table:
-perkv serve --store bigtable://PROJECT/INSTANCE/TABLE
+ADDRESS is a table that servers share: perkv serve --store ADDRESS
+  postgres://USER@HOST/DATABASE[?table=NAME]            docs/postgres.md; it needs: npm install --save-prod pg@8
+  bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]    docs/bigtable.md; it needs Google's client:
+                                                        npm install --save-prod @google-cloud/bigtable@6.5.1
+
+init makes the table, and on Bigtable its families, where they are missing; a second run changes nothing. Passwords of PostgreSQL
+come from PGPASSWORD or .pgpass, credentials of Google as its own tools find them; BIGTABLE_EMULATOR_HOST=HOST:PORT names an
+emulator instead.
 
 check reads every cell of the table, and changes nothing; servers may go on. One line per problem. Exit codes: 0 sound,
 1 damaged or could not run, 2 used wrongly. What it marks as a warning is no damage.
@@ -33,8 +39,7 @@ from then on.
 move makes the cluster that this app profile routes to the one that all servers use. Stop all servers first; it waits until
 everything is replicated.
 
-It needs Google's client (npm install --save-prod @google-cloud/bigtable@6.5.1), and credentials as Google's own tools find them.
-BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator instead.
+perkv bigtable is another name of this command.
 
 Flags:
 ${flagsHelp(FLAGS)}`,
@@ -44,50 +49,39 @@ ${flagsHelp(FLAGS)}`,
     const [action, text = ''] = flags.positionals
     if (action !== 'init' && action !== 'check' && action !== 'upgrade' && action !== 'move')
       throw new UsageError(`"${action}" is none of init, check, upgrade, move`)
-    const address = parseTableAddress(text)
-    if (action === 'init') await init(address)
-    else if (action === 'upgrade') await upgrade(address)
-    else if (action === 'move') await move(address)
-    else await check(address, flags.isSet('json'), integer(flags.required('problems-max'), 0, 1_000_000))
+    const table = sharedTableAt(text)
+    if (table === undefined)
+      throw new UsageError('the address begins with neither postgres:// nor bigtable://: perkv store --help shows both')
+    if (action === 'init') await print(textOf(table.place, await table.init(warn)))
+    else if (action === 'upgrade') await upgrade(table)
+    else if (action === 'move') await move(table)
+    else await check(table, flags.isSet('json'), integer(flags.required('problems-max'), 0, 1_000_000))
     process.exit() // Google's client keeps its connections open.
   },
 }
 
-async function init(address: TableAddress): Promise<void> {
-  const { initTable } = await formatAdmin()
-  const made = await initTable(address, warn)
-  await print(textOf(printTableAddress(address), made))
-}
-
-async function upgrade(address: TableAddress): Promise<void> {
-  const { upgradeTableAt } = await formatAdmin()
-  const { from, to } = await upgradeTableAt(address, warn)
+async function upgrade(table: SharedTable): Promise<void> {
+  const { from, to } = await table.upgrade(warn)
   const done =
     from === to ? `has format ${to} already, the newest of this PerKV` : `has format ${to} now; it had ${from}`
-  await print(`${printTableAddress(address)} ${done}\n`)
+  await print(`${table.place} ${done}\n`)
 }
 
-async function move(address: TableAddress): Promise<void> {
-  const { moveTableAt } = await formatAdmin()
-  const { from = 'an unknown one', to } = await moveTableAt(address, warn)
+async function move(table: SharedTable): Promise<void> {
+  if (table.move === undefined) throw new UsageError(`move is for Bigtable: ${table.engine.title} has no clusters`)
+  const { from = 'an unknown one', to } = await table.move(warn)
   const done = from === to ? `is served from cluster ${to} already` : `is served from cluster ${to} now; it was ${from}`
-  await print(`${printTableAddress(address)} ${done}\n`)
-}
-
-/** Loads Google's client. */
-function formatAdmin(): Promise<typeof import('../store/table/bigtable/format-admin.js')> {
-  return import('../store/table/bigtable/format-admin.js')
+  await print(`${table.place} ${done}\n`)
 }
 
 function warn(message: string): void {
   process.stderr.write(`perkv: ${message}\n`)
 }
 
-async function check(address: TableAddress, isJson: boolean, shownMax: number): Promise<void> {
-  const { checkTableAt } = await import('../store/table/bigtable/open-check.js')
+async function check(table: SharedTable, isJson: boolean, shownMax: number): Promise<void> {
   const progress = progressLine()
   const findings: Finding[] = []
-  const checked = await checkTableAt(address, {
+  const checked = await table.check({
     onFinding: (finding) => void (findings.length < shownMax && findings.push(finding)),
     onProgress: (rows) => progress.show(amount(rows, 'row')),
     requireSystemRecord: (name, value) => {
@@ -149,21 +143,11 @@ function print(text: string): Promise<void> {
   return new Promise((resolve) => process.stdout.write(text, () => resolve()))
 }
 
-interface MadeTable {
-  readonly table: boolean
-  readonly families: readonly string[]
-  readonly format: { readonly cluster?: string | undefined }
-}
-
-function textOf(address: string, { table, families, format: { cluster } }: MadeTable): string {
-  const what = table
-    ? `made the table of ${address}`
-    : families.length > 0
-      ? `added to ${address}: ${families.join(', ')}`
-      : `${address} is there already, and nothing was changed`
+function textOf(address: string, { made, cluster, needs }: InitializedTable): string {
+  const what =
+    made === undefined ? `${address} is there already, and nothing was changed` : `made ${made} of ${address}`
   const where = cluster === undefined ? '' : `\nIt is served from cluster ${cluster}.`
-  return `${what}${where}
-Servers need an app profile with single-cluster routing that allows single-row transactions. This one does.
-Start as many as you like: perkv serve --store '${address}'
+  return `${what}${where}${needs === undefined ? '' : `\n${needs}`}
+Start as many servers as you like: perkv serve --store '${address}'
 `
 }

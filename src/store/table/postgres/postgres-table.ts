@@ -1,0 +1,350 @@
+import { keyText } from '../../../bytes/key-text.js'
+import { Backoff } from '../../../coordinator/backoff.js'
+import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
+import type {
+  Changed,
+  ColumnRange,
+  Expected,
+  RowRange,
+  RowsRequest,
+  RowWrite,
+  Table,
+  TableRow,
+  WalkedRows,
+  WalkRequest,
+} from '../layout/table.js'
+import { changeStatement, transientStatement } from './change-statement.js'
+import { Lanes } from './lanes.js'
+import { leavesAbsent, type PlannedChange, planChange } from './planned-change.js'
+import { POSTGRES } from './postgres.js'
+import type { PostgresAddress } from './postgres-address.js'
+import { kindOf, unavailable } from './postgres-failures.js'
+import { ask, bytesOf, type PgClient, type Statement, type TextRow } from './postgres-package.js'
+import { type Columns, FoundRows, type KeyedRead, ReadStatements, shapeOf } from './read-statements.js'
+import { Sessions } from './sessions.js'
+
+/** Batches of changes at once. The commits of several share an fsync. */
+const CHANGE_LANES = 4
+/** Batches of reads of single keys. */
+const KEY_LANES = 4
+/** Reads of ranges, which may take longer, and of long values. */
+const LONG_LANES = 4
+const BATCH_MAX = 256
+const BATCH_BYTES_MAX = 1 << 20
+const KEYS_PER_READ = 1000
+/** Rows that a read of a range looks at in one statement. */
+const STEPS_MAX = 256
+const ZERO = Buffer.of(0)
+
+export interface PostgresTableOptions {
+  readonly waitMs?: number | undefined
+  readonly onWarning?: ((message: string) => void) | undefined
+}
+
+/** Opens a table, which `requireSoundTable` has looked at. @throws PostgresMissing */
+export async function openTable(address: PostgresAddress, options: PostgresTableOptions = {}): Promise<Table> {
+  const sessionsMax = CHANGE_LANES + KEY_LANES + LONG_LANES
+  const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning })
+  return new PostgresTable(sessions, address.table, options)
+}
+
+interface Waiting<T> {
+  readonly resolve: (value: T) => void
+  readonly reject: (error: unknown) => void
+}
+
+interface WaitingRead extends KeyedRead, Waiting<readonly TableRow[]> {
+  readonly shape: string
+}
+
+interface WaitingChange extends Waiting<Changed> {
+  readonly plan: PlannedChange
+  /** Its caller has been told that the outcome is unknown. */
+  isGivenUp: boolean
+}
+
+class PostgresTable implements Table {
+  readonly engine = POSTGRES
+  /** Statements, each a round trip, which many requests may share. */
+  readonly calls = { read: 0, change: 0 }
+  readonly inFlight = { calls: 0, bytes: 0 }
+  readonly #sessions: Sessions
+  readonly #table: string
+  readonly #waitMs: number
+  readonly #statements: ReadStatements
+  /** Rows that a batch is changing: a second change of one would only wait for the first. */
+  readonly #changing = new Set<string>()
+  readonly #changes = new Lanes<WaitingChange>(
+    CHANGE_LANES,
+    (queue) => this.#nextChanges(queue),
+    (batch) => this.#runChanges(batch),
+  )
+  readonly #reads = new Lanes<WaitingRead>(KEY_LANES, nextReads, (batch) => this.#runReads(batch))
+  readonly #longReads = new Lanes<() => Promise<void>>(
+    LONG_LANES,
+    (queue) => queue.slice(0, 1),
+    async ([run]) => run?.(),
+  )
+
+  constructor(sessions: Sessions, table: string, { waitMs = TABLE_WAIT_MS_MAX }: PostgresTableOptions) {
+    this.#sessions = sessions
+    this.#table = table
+    this.#waitMs = waitMs
+    this.#statements = new ReadStatements(table)
+  }
+
+  // ---- Reads
+
+  async rows({ keys = [], ranges = [], columns, limit }: RowsRequest): Promise<readonly TableRow[]> {
+    if (columns.length === 0 || limit === 0) return []
+    const parts: Promise<readonly TableRow[]>[] = []
+    const distinct = [...new Map(keys.map((key) => [keyText(key), key])).values()]
+    for (let from = 0; from < distinct.length; from += KEYS_PER_READ)
+      parts.push(this.#rowsOfKeys(distinct.slice(from, from + KEYS_PER_READ), { columns }))
+    const some = ranges.filter(isNotEmpty)
+    if (some.length > 0) parts.push(this.#rowsOfRanges(some, columns, limit))
+    const [first = [], ...others] = await Promise.all(parts)
+    if (others.length === 0) return limit === undefined ? first : first.slice(0, limit)
+    const found = new Map<string, TableRow>()
+    for (const rows of [first, ...others]) for (const row of rows) found.set(keyText(row.key), row)
+    return [...found.values()].sort((a, b) => Buffer.compare(a.key, b.key)).slice(0, limit)
+  }
+
+  #rowsOfKeys(keys: readonly Buffer[], wanted: Columns): Promise<readonly TableRow[]> {
+    // Long values would make a shared answer long.
+    if (wanted.columns.some(({ family }) => family === 'd'))
+      return this.#long(async () => (await this.#readKeys([{ keys, wanted }]))[0] ?? [])
+    const shape = shapeOf(wanted)
+    return new Promise((resolve, reject) => this.#reads.add({ keys, wanted, shape, resolve, reject }))
+  }
+
+  async #rowsOfRanges(
+    ranges: readonly RowRange[],
+    columns: readonly ColumnRange[],
+    limit = Number.POSITIVE_INFINITY,
+  ): Promise<readonly TableRow[]> {
+    const found = new FoundRows()
+    const steps = Math.min(limit, STEPS_MAX)
+    for (let left = ranges; left.length > 0; ) {
+      left = await this.#look(left, { columns }, steps, false, found)
+      // The rows of earlier ranges count for the limit only if they were looked at to the end.
+      if (ranges.length === 1 && found.size >= limit) break
+    }
+    return found.rows({ limit })
+  }
+
+  /** Looks at as many rows as it may find. `TableScan` asks for more where it finds few. */
+  async walk({ range, limit, reverse = false, ...wanted }: WalkRequest): Promise<WalkedRows> {
+    const found = new FoundRows()
+    const steps = Math.max(1, Math.min(limit, STEPS_MAX))
+    const left = isNotEmpty(range) ? await this.#look([range], wanted, steps, reverse, found) : []
+    return { rows: found.rows({ reverse }), left: left[0] }
+  }
+
+  /** @returns what is left of the ranges. */
+  async #look(
+    ranges: readonly RowRange[],
+    wanted: Columns,
+    steps: number,
+    reverse: boolean,
+    found: FoundRows,
+  ): Promise<readonly RowRange[]> {
+    const rows = await this.#long(() => this.#read(this.#statements.ofRanges(ranges, wanted, steps, reverse)))
+    const left: RowRange[] = []
+    for (const row of rows) {
+      const [key, family, stop, start] = row.map((text) => text ?? undefined)
+      if (key === undefined) continue
+      if (family !== undefined) found.add(key.slice(2), row)
+      else
+        left.push(
+          leftOf(
+            { start: bytesOf(start ?? ''), end: stop === undefined ? undefined : bytesOf(stop) },
+            bytesOf(key),
+            reverse,
+          ),
+        )
+    }
+    return left.filter(isNotEmpty)
+  }
+
+  #long<T>(body: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => this.#longReads.add(() => body().then(resolve, reject)))
+  }
+
+  async #runReads(batch: readonly WaitingRead[]): Promise<void> {
+    try {
+      const found = await this.#readKeys(batch)
+      for (const [i, { resolve }] of batch.entries()) resolve(found[i] ?? [])
+    } catch (error) {
+      for (const { reject } of batch) reject(error)
+    }
+  }
+
+  /** Returns the rows of `reads[i]`, which all have one shape. */
+  async #readKeys(reads: readonly KeyedRead[]): Promise<readonly (readonly TableRow[])[]> {
+    const found = reads.map(() => new FoundRows())
+    const keys = reads.flatMap(({ keys }, read) => keys.map((key) => ({ key, read })))
+    for (const row of await this.#read(this.#statements.ofKeys(reads))) {
+      const { key, read = 0 } = keys[Number(row[0]) - 1] ?? {}
+      if (key !== undefined) found[read]?.add(key.toString('hex'), row)
+    }
+    return found.map((rows) => rows.rows())
+  }
+
+  async #read(statement: Statement): Promise<readonly TextRow[]> {
+    const endsAt = performance.now() + this.#waitMs
+    const backoff = new Backoff(10, 500)
+    for (;;)
+      try {
+        return await this.#sessions.with((client) => this.#counted('read', client, statement))
+      } catch (error) {
+        if (kindOf(error) === 'lasting' || performance.now() >= endsAt) throw unavailable(error)
+        await backoff.wait(endsAt - performance.now())
+      }
+  }
+
+  // ---- Changes
+
+  change(
+    key: Buffer,
+    expected: Expected,
+    writes: readonly RowWrite[] | 'remove',
+    withinMs: number = this.#waitMs,
+  ): Promise<Changed> {
+    return new Promise((resolve, reject) => {
+      const giveUp = (): void => {
+        waiting.isGivenUp = true
+        resolve('unknown')
+      }
+      const timer = setTimeout(giveUp, Math.min(withinMs, this.#waitMs))
+      const waiting: WaitingChange = {
+        plan: planChange(key, expected, writes),
+        isGivenUp: false,
+        resolve(changed) {
+          clearTimeout(timer)
+          resolve(changed)
+        },
+        reject(error) {
+          clearTimeout(timer)
+          reject(error)
+        },
+      }
+      this.#changes.add(waiting)
+    })
+  }
+
+  #nextChanges(queue: readonly WaitingChange[]): readonly WaitingChange[] {
+    const batch: WaitingChange[] = []
+    const rows = new Set<string>()
+    let bytes = 0
+    for (const waiting of queue) {
+      const { key, bytes: own } = waiting.plan
+      const row = keyText(key)
+      if (this.#changing.has(row) || rows.has(row)) continue
+      bytes += own
+      if (batch.length === BATCH_MAX || (batch.length > 0 && bytes > BATCH_BYTES_MAX)) break
+      rows.add(row)
+      batch.push(waiting)
+    }
+    return batch
+  }
+
+  async #runChanges(batch: readonly WaitingChange[]): Promise<void> {
+    // Batches that lock their rows in one order do not wait for each other in a circle.
+    const changes = batch.filter(({ isGivenUp }) => !isGivenUp).sort((a, b) => Buffer.compare(a.plan.key, b.plan.key))
+    if (changes.length === 0) return
+    const rows = changes.map(({ plan }) => keyText(plan.key))
+    for (const row of rows) this.#changing.add(row)
+    try {
+      await this.#sessions.with((client) => this.#changeAll(client, changes))
+    } catch (error) {
+      const isCertain = kindOf(error) === 'lasting'
+      for (const { resolve, reject } of changes) isCertain ? reject(unavailable(error)) : resolve('unknown')
+    } finally {
+      for (const row of rows) this.#changing.delete(row)
+    }
+  }
+
+  /** A conflict of one row fails the whole statement, so its halves are repeated apart. @throws errors of `pg` */
+  async #changeAll(client: PgClient, changes: readonly WaitingChange[]): Promise<void> {
+    const backoff = new Backoff()
+    while (!changes.every(({ isGivenUp }) => isGivenUp))
+      try {
+        const done = await this.#changeTogether(
+          client,
+          changes.map(({ plan }) => plan),
+        )
+        for (const { plan, resolve } of changes) resolve(done.has(plan.key.toString('hex')) ? 'done' : 'refused')
+        return
+      } catch (error) {
+        if (kindOf(error) !== 'conflict') throw error
+        if (changes.length > 1) {
+          const half = changes.length >> 1
+          await this.#changeAll(client, changes.slice(0, half))
+          return this.#changeAll(client, changes.slice(half))
+        }
+        await backoff.wait()
+      }
+  }
+
+  /** @returns the keys of the rows that are changed, in hexadecimal digits. */
+  async #changeTogether(client: PgClient, changes: readonly PlannedChange[]): Promise<ReadonlySet<string>> {
+    const run = (statement: Statement) => this.#counted('change', client, statement)
+    const statement = changeStatement(this.#table, changes)
+    const transient = changes.filter(leavesAbsent)
+    if (transient.length === 0) return keysIn(await run(statement))
+    try {
+      await run({ text: 'begin' })
+      const done = keysIn(await run(statement))
+      const left = transient.filter(({ key }) => done.has(key.toString('hex')))
+      if (left.length > 0) await run(transientStatement(this.#table, left))
+      await run({ text: 'commit' })
+      return done
+    } catch (error) {
+      if (kindOf(error) === 'conflict') await run({ text: 'rollback' })
+      throw error
+    }
+  }
+
+  async #counted(kind: keyof Table['calls'], client: PgClient, statement: Statement): Promise<readonly TextRow[]> {
+    const bytes = statement.values?.reduce<number>((sum, value) => sum + (Buffer.isBuffer(value) ? value.length : 0), 0)
+    this.calls[kind]++
+    this.inFlight.calls++
+    this.inFlight.bytes += bytes ?? 0
+    try {
+      return await ask(client, statement)
+    } finally {
+      this.inFlight.calls--
+      this.inFlight.bytes -= bytes ?? 0
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#sessions.close()
+  }
+}
+
+/** Reads of the shape of the oldest. */
+function nextReads(queue: readonly WaitingRead[]): readonly WaitingRead[] {
+  const batch: WaitingRead[] = []
+  let keys = 0
+  for (const waiting of queue) {
+    if (waiting.shape !== queue[0]?.shape) continue
+    keys += waiting.keys.length
+    if (batch.length > 0 && keys > BATCH_MAX) break
+    batch.push(waiting)
+  }
+  return batch
+}
+
+function leftOf({ start, end }: RowRange, key: Buffer, reverse: boolean): RowRange {
+  return reverse ? { start, end: key } : { start: Buffer.concat([key, ZERO]), end }
+}
+
+function isNotEmpty({ start, end }: RowRange): boolean {
+  return end === undefined || Buffer.compare(start, end) < 0
+}
+
+function keysIn(rows: readonly TextRow[]): ReadonlySet<string> {
+  return new Set(rows.map(([key]) => (key ?? '').slice(2)))
+}

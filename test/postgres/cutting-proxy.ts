@@ -1,0 +1,45 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
+
+/** Between a client and a server on this machine. */
+export class CuttingProxy {
+  /** Whether the next piece of an answer breaks its connection instead of being passed on. */
+  isCut: () => boolean = () => false
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+
+  private constructor(server: Server) {
+    this.#server = server
+  }
+
+  static async start(port: number): Promise<CuttingProxy> {
+    const server = createServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const proxy = new CuttingProxy(server)
+    server.on('connection', (client) => proxy.#pass(client, connect(port, '127.0.0.1')))
+    return proxy
+  }
+
+  #pass(client: Socket, server: Socket): void {
+    const cut = (): void => {
+      client.destroy()
+      server.destroy()
+    }
+    for (const socket of [client, server]) {
+      this.#sockets.add(socket)
+      socket.on('error', cut)
+      socket.on('close', cut)
+    }
+    client.on('data', (bytes) => server.write(bytes))
+    server.on('data', (bytes) => (this.isCut() ? cut() : client.write(bytes)))
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  close(): void {
+    this.#server.close()
+    for (const socket of this.#sockets) socket.destroy()
+  }
+}
