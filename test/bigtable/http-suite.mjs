@@ -1,9 +1,10 @@
 /**
- * The tests above the stores, on the store on Bigtable.
+ * The tests above the stores, on a shared store.
  *
- *   npm run test:bigtable:http -- [--listed] [--times] [--emulator] [files...]
+ *   npm run test:bigtable:http -- [--listed] [--times] [--emulator|--postgres] [files...]
  *
- * The table is in memory; with --emulator it is one of the emulator, which test/bigtable/run.sh prepares. Tests that need what this
+ * The table is in memory; with --emulator it is one of the emulator, which test/bigtable/run.sh prepares, and with --postgres one of
+ * PostgreSQL. Tests that need what this
  * store lacks are on the list in not-on-bigtable.json, by reason, and are skipped. Exits 1 when another test fails, or when the list
  * names a file or a test that is not there. With --listed the tests of the list run too, and those that pass are printed, which can be
  * taken off it. With --times the slowest files are printed.
@@ -14,6 +15,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { parseArgs } from 'node:util'
+import { PostgresServer } from '../postgres/server.mjs'
 import { startEmulator } from './emulator/emulator.mjs'
 import { isNamed, NOT_ON_BIGTABLE, reasonOf } from './not-on-bigtable.mjs'
 
@@ -30,13 +32,19 @@ const WITHOUT_STORE = [
 const TESTS = ['test/http', 'test/database', 'test/txn', ...CLIENT]
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { listed: { type: 'boolean' }, times: { type: 'boolean' }, emulator: { type: 'boolean' } },
+  options: {
+    listed: { type: 'boolean' },
+    times: { type: 'boolean' },
+    emulator: { type: 'boolean' },
+    postgres: { type: 'boolean' },
+  },
 })
 const filters = positionals.length > 0 ? positionals : TESTS
 
 /** @returns for each file its tests, or why it did not run; and what vitest said of all. */
 async function run() {
   const emulator = values.emulator ? await startEmulator() : undefined
+  const postgres = values.postgres ? await PostgresServer.start() : undefined
   const directory = mkdtempSync(join(tmpdir(), 'perkv-suite-'))
   const file = join(directory, 'report.json')
   const env = {
@@ -46,6 +54,7 @@ async function run() {
     ...(positionals.length === 0 && { PERKV_TEST_WITHOUT: WITHOUT_STORE.join(' ') }),
     ...(values.listed && { PERKV_TEST_LISTED: 'run' }),
     ...(emulator && { BIGTABLE_EMULATOR_HOST: emulator.host }),
+    ...(postgres && { PERKV_TEST_POSTGRES: postgres.url() }),
   }
   try {
     // Tests of the list that wait for what never comes need not wait long.
@@ -78,6 +87,7 @@ async function run() {
   } finally {
     rmSync(directory, { recursive: true, force: true })
     await emulator?.stop()
+    await postgres?.end()
   }
 }
 

@@ -1,6 +1,7 @@
 import { TestRunner } from 'vitest'
 import { type LevelDbStoreOptions, openLevelDbStore, openMemoryStore } from '../../src/store/leveldb/leveldb-store.js'
 import type { CompleteStore, Store } from '../../src/store/store.js'
+import type { Table } from '../../src/store/table/layout/table.js'
 import type { StoreOptions } from './suite/contract.js'
 import { MemoryTable } from './table/memory-table.js'
 import { openTableStore } from './table/open-table-store.js'
@@ -31,12 +32,20 @@ export async function openTestStore(directory: string, options: TestStoreOptions
   return openMemoryStore({ now, monotonicNow, onClockStep, answers, locksMax })
 }
 
-/** A table in memory, or of the emulator that the environment names. Cases that need what this store lacks are skipped: see test/bigtable/README.md. */
+/**
+ * A table in memory, or of the emulator or the PostgreSQL that the environment names. Cases that need what this store lacks are
+ * skipped: see test/bigtable/README.md.
+ */
 async function onTable(options: StoreOptions): Promise<CompleteStore> {
-  const isEmulated = process.env['BIGTABLE_EMULATOR_HOST'] !== undefined
-  const table = isEmulated ? await (await import('../bigtable/own-table.js')).openOwnTable() : new MemoryTable()
-  const store: Store = await openTableStore(table, options)
+  const store: Store = await openTableStore(await ownTable(), options)
   return store as CompleteStore
+}
+
+async function ownTable(): Promise<Table> {
+  if (process.env['BIGTABLE_EMULATOR_HOST'] !== undefined)
+    return (await import('../bigtable/own-table.js')).openOwnTable()
+  if (process.env['PERKV_TEST_POSTGRES'] !== undefined) return (await import('../postgres/own-table.js')).openOwnTable()
+  return new MemoryTable()
 }
 
 /** What a store has left in its directory; the test is skipped where the store leaves nothing. */
