@@ -1,9 +1,10 @@
 import { expect } from 'vitest'
 import { initTable } from '../../src/store/table/bigtable/format-admin.js'
 import { openTable } from '../../src/store/table/bigtable/google-client.js'
-import { printTableAddress, type TableAddress } from '../../src/store/table/bigtable/table-address.js'
+import { printTableAddress } from '../../src/store/table/bigtable/table-address.js'
 import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
+import type { Table } from '../../src/store/table/layout/table.js'
 import { encodeSafePoint } from '../../src/store/table/rows/safe-point-record.js'
 import type { Target } from '../anomalies/list-append-workload.js'
 import type { Random } from '../anomalies/random.js'
@@ -27,6 +28,13 @@ export interface ClusterOptions {
 /** Old versions go after two or three seconds: a safe point is known to all within 600 ms, and a copy of it is stale after 300 ms. */
 export const COLLECTING: ClusterOptions = { args: ['--gc-life-time', '2s', '--gc-interval', '500ms'], secondMs: 10 }
 
+/** The table of a cluster, of any engine. */
+interface ClusterTable {
+  readonly address: string
+  readonly env: Record<string, string>
+  open(): Promise<Table>
+}
+
 interface Member {
   process: ServerProcess
   /** Fulfilled while it is there. */
@@ -49,20 +57,32 @@ export class Cluster implements Target {
   readonly #random: Random
   readonly #members: Member[] = []
 
-  private constructor(address: string, host: string, random: Random, args: readonly string[]) {
+  private constructor({ address, env }: ClusterTable, random: Random, args: readonly string[]) {
     this.#address = address
     this.#args = args
-    this.#env = { BIGTABLE_EMULATOR_HOST: host }
+    this.#env = env
     this.#random = random
   }
 
   /** @param host of the emulator. */
   static async start(host: string, count: number, random: Random, options: ClusterOptions = {}): Promise<Cluster> {
-    const { args = [], secondMs } = options
     const address = ownAddress()
-    const cluster = new Cluster(printTableAddress(address), host, random, args)
     await withHost(host, () => initTable(address, () => {}))
-    if (secondMs !== undefined) await hurry(host, address, secondMs)
+    const open = (): Promise<Table> => withHost(host, () => openTable(address))
+    const env = { BIGTABLE_EMULATOR_HOST: host }
+    return Cluster.startOn({ address: printTableAddress(address), env, open }, count, random, options)
+  }
+
+  /** @param table must exist. */
+  static async startOn(
+    table: ClusterTable,
+    count: number,
+    random: Random,
+    options: ClusterOptions = {},
+  ): Promise<Cluster> {
+    const { args = [], secondMs } = options
+    const cluster = new Cluster(table, random, args)
+    if (secondMs !== undefined) await hurry(table, secondMs)
     // All at once, as after a deployment.
     const processes = await Promise.all(Array.from({ length: count }, () => cluster.#startOne('0')))
     cluster.#members.push(...processes.map((process) => ({ process, up: Promise.resolve() })))
@@ -162,9 +182,9 @@ export class Cluster implements Target {
     }
   }
 
-  /** That `perkv bigtable check` finds no damage; what killed servers leave behind is none. */
+  /** That `perkv store check` finds no damage; what killed servers leave behind is none. */
   async isSound(): Promise<void> {
-    const { code, stdout, stderr } = await runCli(['bigtable', 'check', this.#address], this.#env)
+    const { code, stdout, stderr } = await runCli(['store', 'check', this.#address], this.#env)
     expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringMatching(/\nsound\n$/), stderr: '' })
   }
 
@@ -174,13 +194,11 @@ export class Cluster implements Target {
 }
 
 /** Servers find it in the row that they share, so that none goes by other times than the others. */
-async function hurry(host: string, address: TableAddress, secondMs: number): Promise<void> {
-  await withHost(host, async () => {
-    const table = await openTable(address)
-    const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs })
-    await plant(table, rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
-    await table.close()
-  })
+async function hurry({ open }: ClusterTable, secondMs: number): Promise<void> {
+  const table = await open()
+  const value = encodeSafePoint({ safePoint: 0, cleared: 0, secondMs })
+  await plant(table, rowKeyOfSystem('safe-point'), [{ family: 'o', qualifier: RECORD, value }])
+  await table.close()
 }
 
 async function roleOf(url: string): Promise<Role | undefined> {

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { afterAll, expect, test } from 'vitest'
 import type { ColumnRange, ColumnWrite, Expected, Family, Table } from '../../src/store/table/layout/table.js'
 import { parsePostgresAddress } from '../../src/store/table/postgres/postgres-address.js'
@@ -47,6 +48,17 @@ test('changes that arrive together share statements, and each has an outcome of 
   const rows = await Promise.all(keys.map((key) => textsOf(table, key, SHORT)))
   expect(rows).toEqual(keys.map((key, i) => (i % 3 === 0 ? ['v:r=0'] : ['v:r=1', `w:a=${key}`])))
   expect(table.calls.read - before.read).toBe(1)
+})
+
+test('a change that PostgreSQL refuses fails alone', async () => {
+  const [table] = (await openTables(1)) as [Table]
+  // Longer than a row of the index, and random, so that it does not become shorter.
+  const keys = [...Array.from({ length: 9 }, (_, i) => bytes(`k${i}`)), randomBytes(3000)]
+  const outcomes = await Promise.allSettled(
+    keys.map((key) => table.change(key, cell('v', 'r', undefined), [cell('v', 'r', '1')])),
+  )
+  expect(outcomes.slice(0, 9)).toEqual(Array.from({ length: 9 }, () => ({ status: 'fulfilled', value: 'done' })))
+  expect(outcomes[9]).toMatchObject({ status: 'rejected', reason: { code: 'storage_unavailable' } })
 })
 
 test('changes of one row that arrive together come one after the other', async () => {

@@ -12,6 +12,8 @@ export type FailureKind = 'conflict' | 'lasting' | 'transient'
 const CONFLICTS: ReadonlySet<string> = new Set(['40001', '40P01'])
 /** Codes of connecting (authorization, unknown database) and of statements that cannot succeed, in any language of the server. */
 const LASTING = /^(?:0A|22|23|25|28|3D|3F|42)/
+/** What the bytes of one row may cause, such as a key that is too long. It fails a whole statement. */
+const OF_ONE_ROW = /^(?:22|23|54)/
 /** Operator intervention and time-outs, too many connections, lost connections. */
 const TRANSIENT = /^(?:08|57|53300|55P03)/
 
@@ -26,6 +28,12 @@ export function kindOf(error: unknown): FailureKind {
   if (CONFLICTS.has(code)) return 'conflict'
   if (LASTING.test(code)) return 'lasting'
   return severity === 'ERROR' && !TRANSIENT.test(code) ? 'lasting' : 'transient'
+}
+
+/** A statement without the row at fault may succeed. */
+export function mayBeOfOneRow(error: unknown): boolean {
+  const { code } = error as { readonly code?: unknown }
+  return typeof code === 'string' && (CONFLICTS.has(code) || OF_ONE_ROW.test(code))
 }
 
 export function printFailure(error: unknown): string {

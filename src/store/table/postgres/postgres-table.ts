@@ -18,7 +18,7 @@ import { Lanes } from './lanes.js'
 import { leavesAbsent, type PlannedChange, planChange } from './planned-change.js'
 import { POSTGRES } from './postgres.js'
 import type { PostgresAddress } from './postgres-address.js'
-import { kindOf, unavailable } from './postgres-failures.js'
+import { kindOf, mayBeOfOneRow, unavailable } from './postgres-failures.js'
 import { ask, bytesOf, type PgClient, type Statement, type TextRow } from './postgres-package.js'
 import { type Columns, FoundRows, type KeyedRead, ReadStatements, shapeOf } from './read-statements.js'
 import { Sessions } from './sessions.js'
@@ -265,7 +265,7 @@ class PostgresTable implements Table {
     }
   }
 
-  /** A conflict of one row fails the whole statement, so its halves are repeated apart. @throws errors of `pg` */
+  /** What is wrong with one row fails the whole statement, so its halves are repeated apart. @throws errors of `pg` */
   async #changeAll(client: PgClient, changes: readonly WaitingChange[]): Promise<void> {
     const backoff = new Backoff()
     while (!changes.every(({ isGivenUp }) => isGivenUp))
@@ -277,12 +277,13 @@ class PostgresTable implements Table {
         for (const { plan, resolve } of changes) resolve(done.has(plan.key.toString('hex')) ? 'done' : 'refused')
         return
       } catch (error) {
-        if (kindOf(error) !== 'conflict') throw error
+        if (!mayBeOfOneRow(error)) throw error
         if (changes.length > 1) {
           const half = changes.length >> 1
           await this.#changeAll(client, changes.slice(0, half))
           return this.#changeAll(client, changes.slice(half))
         }
+        if (kindOf(error) !== 'conflict') return changes[0]?.reject(unavailable(error))
         await backoff.wait()
       }
   }
@@ -301,7 +302,7 @@ class PostgresTable implements Table {
       await run({ text: 'commit' })
       return done
     } catch (error) {
-      if (kindOf(error) === 'conflict') await run({ text: 'rollback' })
+      if (mayBeOfOneRow(error)) await run({ text: 'rollback' })
       throw error
     }
   }

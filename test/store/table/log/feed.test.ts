@@ -209,7 +209,7 @@ test('on a table of an older format there is no feed', async () => {
   const [database] = (await databasesOn([new MemoryTable()], () => 1)) as [Database]
   await expect(database.changes.page({})).rejects.toMatchObject({
     code: 'not_supported',
-    message: expect.stringContaining('perkv bigtable upgrade'),
+    message: expect.stringContaining('perkv store upgrade'),
   })
   expect(database.status().capabilities.changes).toBe(false)
   await database.close()
