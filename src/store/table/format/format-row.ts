@@ -42,6 +42,8 @@ export interface Serving {
   /** Address of the table, for people. */
   readonly place: string
   readonly newest: TableFormat
+  /** Of a table without the row. Default: `FIRST_FORMAT`. */
+  readonly first?: TableFormat | undefined
   /** Bigtable's cluster that this program's app profile routes to; absent: it is unknown. */
   readonly cluster?: string | undefined
 }
@@ -127,7 +129,7 @@ export function otherCluster({ cluster }: FormatRecord, { place, cluster: own }:
  * @throws UnusableTable; KvError `storage_unavailable`
  */
 export async function requireFit(table: Table, serving: Serving, isNew = false): Promise<FormatRecord> {
-  const first = isNew ? serving.newest : FIRST_FORMAT
+  const first = isNew ? serving.newest : (serving.first ?? FIRST_FORMAT)
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     const found = await soundFormat(table, serving)
     const misfit = found && misfitOf(found, serving)

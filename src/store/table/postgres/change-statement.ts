@@ -4,6 +4,12 @@ import { byteArray, charArray, type Statement } from './postgres-package.js'
 
 type Named = Pick<Cell, 'family' | 'qualifier'> & { readonly key: Buffer }
 
+/**
+ * Fails the statement, for want of such a setting, where the session is not as it was prepared, as behind a pooler that shares
+ * sessions out by the transaction.
+ */
+const IS_ISOLATED = `case when current_setting('transaction_isolation') = 'repeatable read' then ''
+  else current_setting('perkv.needs_repeatable_read') end`
 const SAME_CELL = 'c.key = g.key and c.family = g.family and c.qualifier = g.qualifier'
 
 /**
@@ -82,7 +88,8 @@ export function changeStatement(table: string, changes: readonly PlannedChange[]
         select 1 from unnest(${cells(kept)}) as k(key, family, qualifier)
         where k.key = c.key and k.family = c.family and k.qualifier = c.qualifier))`)
   const kinds = [updated, deleted, inserted, puts, dropped, cleared].map(({ length }) => (length > 0 ? 1 : 0))
-  return { name: `change ${kinds.join('')}`, text: `with ${parts.join(', ')} select key from held`, values }
+  const text = `with ${parts.join(', ')} select key, ${IS_ISOLATED} from held`
+  return { name: `change ${kinds.join('')}`, text, values }
 }
 
 /** Removes the cells that stood for absent ones. */

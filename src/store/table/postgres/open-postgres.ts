@@ -66,7 +66,8 @@ export async function checkTableAt(
 }
 
 function servingOf({ place }: PostgresAddress): Serving {
-  return { place, newest: NEWEST_FORMAT }
+  // No program serves PostgreSQL that knows format 1 alone.
+  return { place, newest: NEWEST_FORMAT, first: NEWEST_FORMAT }
 }
 
 async function withTable<T>(address: PostgresAddress, body: (table: Table) => Promise<T>): Promise<T> {

@@ -28,6 +28,9 @@ export function parsePostgresAddress(text: string): PostgresAddress {
   if (!isPostgresAddress(text)) return refuse('it does not begin with postgres://')
   if (!URL.canParse(text)) return refuse('it is no URL (a special character of a password is written as %XX)')
   const url = new URL(text)
+  // A password with a bare / or # in it would be taken for a part of the path, and printed.
+  if (url.hash !== '' || url.pathname.includes('@'))
+    return refuse('it has a # or an @ too many (a special character of a password is written as %XX)')
   const [table = DEFAULT_TABLE, ...more] = url.searchParams.getAll('table')
   if (more.length > 0) return refuse('table is there more than once')
   const names = table.split('.')

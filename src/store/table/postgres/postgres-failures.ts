@@ -14,8 +14,8 @@ const CONFLICTS: ReadonlySet<string> = new Set(['40001', '40P01'])
 const LASTING = /^(?:0A|22|23|25|28|3D|3F|42)/
 /** What the bytes of one row may cause, such as a key that is too long. It fails a whole statement. */
 const OF_ONE_ROW = /^(?:22|23|54)/
-/** Operator intervention and time-outs, too many connections, lost connections. */
-const TRANSIENT = /^(?:08|57|53300|55P03)/
+/** Operator intervention and time-outs, an unknown outcome, too many connections, lost connections. */
+const TRANSIENT = /^(?:08|57|40003|53300|55P03)/
 
 /**
  * Only an answer of severity ERROR proves that nothing was done: FATAL and PANIC may come while a commit is under way. A server

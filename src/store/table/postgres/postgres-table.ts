@@ -1,5 +1,6 @@
 import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
+import { KvError } from '../../../errors/kv-error.js'
 import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
 import type {
   Changed,
@@ -55,6 +56,7 @@ interface Waiting<T> {
 
 interface WaitingRead extends KeyedRead, Waiting<readonly TableRow[]> {
   readonly shape: string
+  readonly endsAt: number
 }
 
 interface WaitingChange extends Waiting<Changed> {
@@ -98,11 +100,12 @@ class PostgresTable implements Table {
   async rows({ keys = [], ranges = [], columns, limit }: RowsRequest): Promise<readonly TableRow[]> {
     if (columns.length === 0 || limit === 0) return []
     const parts: Promise<readonly TableRow[]>[] = []
+    const endsAt = performance.now() + this.#waitMs
     const distinct = [...new Map(keys.map((key) => [keyText(key), key])).values()]
     for (let from = 0; from < distinct.length; from += KEYS_PER_READ)
-      parts.push(this.#rowsOfKeys(distinct.slice(from, from + KEYS_PER_READ), { columns }))
+      parts.push(this.#rowsOfKeys(distinct.slice(from, from + KEYS_PER_READ), { columns }, endsAt))
     const some = ranges.filter(isNotEmpty)
-    if (some.length > 0) parts.push(this.#rowsOfRanges(some, columns, limit))
+    if (some.length > 0) parts.push(this.#rowsOfRanges(some, columns, endsAt, limit))
     const [first = [], ...others] = await Promise.all(parts)
     if (others.length === 0) return limit === undefined ? first : first.slice(0, limit)
     const found = new Map<string, TableRow>()
@@ -110,23 +113,24 @@ class PostgresTable implements Table {
     return [...found.values()].sort((a, b) => Buffer.compare(a.key, b.key)).slice(0, limit)
   }
 
-  #rowsOfKeys(keys: readonly Buffer[], wanted: Columns): Promise<readonly TableRow[]> {
+  #rowsOfKeys(keys: readonly Buffer[], wanted: Columns, endsAt: number): Promise<readonly TableRow[]> {
     // Long values would make a shared answer long.
     if (wanted.columns.some(({ family }) => family === 'd'))
-      return this.#long(async () => (await this.#readKeys([{ keys, wanted }]))[0] ?? [])
+      return this.#long(endsAt, async () => (await this.#readKeys([{ keys, wanted }], endsAt))[0] ?? [])
     const shape = shapeOf(wanted)
-    return new Promise((resolve, reject) => this.#reads.add({ keys, wanted, shape, resolve, reject }))
+    return new Promise((resolve, reject) => this.#reads.add({ keys, wanted, shape, endsAt, resolve, reject }))
   }
 
   async #rowsOfRanges(
     ranges: readonly RowRange[],
     columns: readonly ColumnRange[],
+    endsAt: number,
     limit = Number.POSITIVE_INFINITY,
   ): Promise<readonly TableRow[]> {
     const found = new FoundRows()
     const steps = Math.min(limit, STEPS_MAX)
     for (let left = ranges; left.length > 0; ) {
-      left = await this.#look(left, { columns }, steps, false, found)
+      left = await this.#look(left, { columns }, { steps, reverse: false, endsAt }, found)
       // The rows of earlier ranges count for the limit only if they were looked at to the end.
       if (ranges.length === 1 && found.size >= limit) break
     }
@@ -137,7 +141,8 @@ class PostgresTable implements Table {
   async walk({ range, limit, reverse = false, ...wanted }: WalkRequest): Promise<WalkedRows> {
     const found = new FoundRows()
     const steps = Math.max(1, Math.min(limit, STEPS_MAX))
-    const left = isNotEmpty(range) ? await this.#look([range], wanted, steps, reverse, found) : []
+    const endsAt = performance.now() + this.#waitMs
+    const left = isNotEmpty(range) ? await this.#look([range], wanted, { steps, reverse, endsAt }, found) : []
     return { rows: found.rows({ reverse }), left: left[0] }
   }
 
@@ -145,11 +150,11 @@ class PostgresTable implements Table {
   async #look(
     ranges: readonly RowRange[],
     wanted: Columns,
-    steps: number,
-    reverse: boolean,
+    { steps, reverse, endsAt }: { readonly steps: number; readonly reverse: boolean; readonly endsAt: number },
     found: FoundRows,
   ): Promise<readonly RowRange[]> {
-    const rows = await this.#long(() => this.#read(this.#statements.ofRanges(ranges, wanted, steps, reverse)))
+    const statement = this.#statements.ofRanges(ranges, wanted, steps, reverse)
+    const rows = await this.#long(endsAt, () => this.#read(statement, endsAt))
     const left: RowRange[] = []
     for (const row of rows) {
       const [key, family, stop, start] = row.map((text) => text ?? undefined)
@@ -167,32 +172,36 @@ class PostgresTable implements Table {
     return left.filter(isNotEmpty)
   }
 
-  #long<T>(body: () => Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => this.#longReads.add(() => body().then(resolve, reject)))
+  #long<T>(endsAt: number, body: () => Promise<T>): Promise<T> {
+    const run = (): Promise<T> => (performance.now() < endsAt ? body() : Promise.reject(late()))
+    return new Promise((resolve, reject) => this.#longReads.add(() => run().then(resolve, reject)))
   }
 
   async #runReads(batch: readonly WaitingRead[]): Promise<void> {
+    const now = performance.now()
+    const reads = batch.filter(({ endsAt }) => now < endsAt)
+    for (const { endsAt, reject } of batch) if (now >= endsAt) reject(late())
+    if (reads.length === 0) return
     try {
-      const found = await this.#readKeys(batch)
-      for (const [i, { resolve }] of batch.entries()) resolve(found[i] ?? [])
+      const found = await this.#readKeys(reads, Math.min(...reads.map(({ endsAt }) => endsAt)))
+      for (const [i, { resolve }] of reads.entries()) resolve(found[i] ?? [])
     } catch (error) {
-      for (const { reject } of batch) reject(error)
+      for (const { reject } of reads) reject(error)
     }
   }
 
   /** Returns the rows of `reads[i]`, which all have one shape. */
-  async #readKeys(reads: readonly KeyedRead[]): Promise<readonly (readonly TableRow[])[]> {
+  async #readKeys(reads: readonly KeyedRead[], endsAt: number): Promise<readonly (readonly TableRow[])[]> {
     const found = reads.map(() => new FoundRows())
     const keys = reads.flatMap(({ keys }, read) => keys.map((key) => ({ key, read })))
-    for (const row of await this.#read(this.#statements.ofKeys(reads))) {
+    for (const row of await this.#read(this.#statements.ofKeys(reads), endsAt)) {
       const { key, read = 0 } = keys[Number(row[0]) - 1] ?? {}
       if (key !== undefined) found[read]?.add(key.toString('hex'), row)
     }
     return found.map((rows) => rows.rows())
   }
 
-  async #read(statement: Statement): Promise<readonly TextRow[]> {
-    const endsAt = performance.now() + this.#waitMs
+  async #read(statement: Statement, endsAt: number): Promise<readonly TextRow[]> {
     const backoff = new Backoff(10, 500)
     for (;;)
       try {
@@ -323,6 +332,10 @@ class PostgresTable implements Table {
   async close(): Promise<void> {
     await this.#sessions.close()
   }
+}
+
+function late(): KvError {
+  return new KvError('storage_unavailable', 'PostgreSQL has not answered in time', {})
 }
 
 /** Reads of the shape of the oldest. */

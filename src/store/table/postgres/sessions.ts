@@ -21,7 +21,9 @@ set idle_in_transaction_session_timeout = ${2 * STATEMENT_MS};
 set bytea_output = 'hex';
 select set_config(name, 'off', false) from pg_settings
   where name in ('jit', 'enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'enable_bitmapscan');
-select set_config(name, 'force_generic_plan', false) from pg_settings where name = 'plan_cache_mode'`
+select set_config(name, 'force_generic_plan', false) from pg_settings where name = 'plan_cache_mode';
+-- As it is now, also when the configuration is read again: what a commit promises is looked at once per connection.
+select set_config('synchronous_commit', current_setting('synchronous_commit'), false)`
 
 const PROMISES = `
 select current_setting('fsync', true), current_setting('synchronous_commit', true), pg_is_in_recovery(),
@@ -37,10 +39,12 @@ export interface SessionsOptions {
 /** Connections to one database, each with PerKV's own settings, and each checked for what a commit promises there. */
 export class Sessions {
   readonly #pool: PgPool
+  readonly #prepared: WeakSet<PgClient>
   #isClosed = false
 
-  private constructor(pool: PgPool) {
+  private constructor(pool: PgPool, prepared: WeakSet<PgClient>) {
     this.#pool = pool
+    this.#prepared = prepared
     pool.on('error', () => {}) // Of a connection that nobody uses: the next one is made anew.
   }
 
@@ -50,6 +54,7 @@ export class Sessions {
     { sessionsMax, onWarning = () => {} }: SessionsOptions,
   ): Promise<Sessions> {
     const Pool = await loadPool()
+    const prepared = new WeakSet<PgClient>()
     let warned = ''
     const pool = new Pool({
       connectionString: connection,
@@ -65,9 +70,10 @@ export class Sessions {
         const warning = requireSafe(place, (await ask(client, { text: PROMISES }))[0] ?? [])
         if (warning !== undefined && warning !== warned) onWarning(warning)
         warned = warning ?? ''
+        prepared.add(client)
       },
     })
-    return new Sessions(pool)
+    return new Sessions(pool, prepared)
   }
 
   /** @throws UnusableTable where a commit would promise too little; KvError once it is closed; errors of `pg`. */
@@ -76,6 +82,9 @@ export class Sessions {
     const client = await this.#pool.connect()
     let isBroken = true
     try {
+      // An older client of PostgreSQL leaves a new connection as it is, and says nothing.
+      if (!this.#prepared.has(client))
+        throw new UnusableTable('the installed pg is too old: npm install --save-prod pg@8.23')
       const result = await body(client)
       isBroken = false
       return result
