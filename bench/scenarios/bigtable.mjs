@@ -84,7 +84,7 @@ const feed = {
           const { count, rate, p50, p99 } = await run()
           const after = await callsOf(server)
           const of = (kind) => ((after[kind] - before[kind]) / count).toFixed(2)
-          const name = `${clients} clients${isRead ? ', changes are read' : ''}`
+          const name = `${clients} ${clients === 1 ? 'client' : 'clients'}${isRead ? ', changes are read' : ''}`
           const counts = { reads: of('read'), changes: of('change') }
           rows.push({
             'calls per transfer': name,
