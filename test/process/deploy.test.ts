@@ -184,7 +184,7 @@ test('the manifest runs servers that share a table, find each other, and are sto
   const { POD_IP, ...variables } = Object.fromEntries(env)
   expect(POD_IP).toBe(address)
   const config = readConfig([], variables)
-  expect(config.store).toMatchObject({ project: 'my-project', instance: 'my-instance', table: 'perkv' })
+  expect(config.store).toMatchObject({ place: 'bigtable://my-project/my-instance/perkv' })
   const port = perkv.ports.find(({ name }) => name === Service.spec.ports[0]?.targetPort)?.containerPort
   const image = parseDockerfile(readFileSync(join(DEPLOY, '../../Dockerfile'), 'utf8')).at(-1)
   expect(image?.instructions.find(({ name }) => name === 'EXPOSE')?.text).toBe(`${port}`)
