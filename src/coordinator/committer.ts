@@ -29,6 +29,8 @@ export interface CommitOptions {
    */
   readonly commitsPrimaryAlone: boolean
   readonly onePhase: boolean
+  /** In process only: as `onePhase`, for transactions without reads to validate. */
+  readonly plainOnePhase: boolean
   /**
    * The store cannot commit in one phase. If a transaction has no commit effects but leases, `validateReads` checks them at the
    * commit_ts.
@@ -245,8 +247,9 @@ export class Committer {
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
     const { mutations, reads } = this.plan
     if (this.#leases.length > 0) return 'two_pc'
-    if (this.#commitEffects !== undefined || (batches.length === 1 && this.context.commitOptions.onePhase))
-      return 'one_pc'
+    const { onePhase, plainOnePhase } = this.context.commitOptions
+    const isOneRequest = batches.length === 1 && (onePhase || (plainOnePhase && reads === undefined))
+    if (this.#commitEffects !== undefined || isOneRequest) return 'one_pc'
     const keyBytes = mutations.reduce((sum, { key }) => sum + key.length, 0)
     // Under async commit the prewrites alone decide, so reads could not be validated between prewrite and commit.
     const isSmall =
@@ -315,7 +318,8 @@ export class Committer {
         }
         // A copy of the request that is still on the network may be granted although this one was refused.
         // Nothing can rule that out for a transaction without rows.
-        if (kind !== 'two_pc' && !this.context.commitOptions.isInProcess && this.#hasRows && mayChange(error))
+        const { isInProcess, plainOnePhase } = this.context.commitOptions
+        if (kind !== 'two_pc' && !isInProcess && !plainOnePhase && this.#hasRows && mayChange(error))
           this.#isUncertain = true
         throw error
       }

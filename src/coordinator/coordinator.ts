@@ -13,6 +13,7 @@ export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
   batchBytes: 16 * 1024,
   commitsPrimaryAlone: false,
   onePhase: true,
+  plainOnePhase: false,
   asyncCommitKeysMax: 256,
   triesMax: 3,
   repeatMsMax: Number.POSITIVE_INFINITY,

@@ -41,6 +41,8 @@ export interface RestoreProgress extends RestoreSource {
 export interface Traits {
   /** `tryOnePc` can commit. Otherwise it is an ordinary prewrite, whose answer has no timestamp. */
   readonly onePhaseCommit: boolean
+  /** As `onePhaseCommit`, but only for transactions without riders and without reads to validate. */
+  readonly plainOnePhaseCommit: boolean
   /** As `onePhaseCommit`, for `useAsyncCommit`. */
   readonly asyncCommit: boolean
   /** All changes of a request are one atomic write. If false, the primary row decides and readers finish the others. */

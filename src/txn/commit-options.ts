@@ -3,12 +3,21 @@ import { COMMIT_OPTIONS_DEFAULT } from '../coordinator/coordinator.js'
 import { TABLE_WAIT_MS_MAX } from '../limits.js'
 import type { Traits } from '../store/store.js'
 
-export function commitOptionsOf({ onePhaseCommit, asyncCommit, atomicRequests }: Traits): CommitOptions {
+/** A transaction of more is prewritten in several requests. */
+const JOINT_BATCH_BYTES = 1 << 20
+
+export function commitOptionsOf({
+  onePhaseCommit,
+  plainOnePhaseCommit,
+  asyncCommit,
+  atomicRequests,
+}: Traits): CommitOptions {
   const { batchBytes, asyncCommitKeysMax, triesMax } = COMMIT_OPTIONS_DEFAULT
   return {
-    batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : batchBytes,
+    batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : plainOnePhaseCommit ? JOINT_BATCH_BYTES : batchBytes,
     commitsPrimaryAlone: !atomicRequests,
     onePhase: onePhaseCommit,
+    plainOnePhase: plainOnePhaseCommit && !onePhaseCommit,
     checksLeasesAtCommit: !onePhaseCommit,
     asyncCommitKeysMax: asyncCommit ? asyncCommitKeysMax : 0,
     triesMax,

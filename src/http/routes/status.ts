@@ -43,7 +43,10 @@ export function statusRoutes(
     return answer(request, reply, {
       version,
       store,
-      capabilities,
+      capabilities: {
+        ...capabilities,
+        onePhaseCommit: capabilities.onePhaseCommit || capabilities.plainOnePhaseCommit,
+      },
       durability,
       ...(member !== undefined && { server: member.id, oracle: { ...member.role } }),
       ...(database.registry.isShared && { servers: database.registry.servers() }),

@@ -5,12 +5,14 @@ import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.
 import type { RowView } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { DecidedEffects } from '../observed.js'
-import type { Change, Decision, Preparation, RowAccess } from './row-access.js'
+import type { Change, Decided, Decision, Preparation, RowAccess } from './row-access.js'
 
 const NO_MUTATION = { op: 'put', key: new Uint8Array() } as const
 
 export interface PrewriteSources {
   readonly rows: RowAccess
+  /** The store takes the commit_ts of one-phase commits from elsewhere: see `Change.decideAtOnce`. */
+  readonly takesCommitTs?: boolean | undefined
   readonly validateReads: (request: ValidateReadsRequest) => Promise<void>
   /** Absent: the store takes no commit effects but leases that are checked at the commit. */
   readonly commitEffectsOf?: ((request: PrewriteRequest) => PrewriteEffects | undefined) | undefined
@@ -45,6 +47,8 @@ export function prewriteChange(
 ): Change<PrewriteAnswer> {
   const { startTs, mutations, forUpdateTs } = request
   const commitEffects = request.commitEffects?.leasesCheckedAtCommit ? undefined : sources.commitEffectsOf?.(request)
+  const isAtOnce = sources.takesCommitTs && request.tryOnePc
+  const locking = isAtOnce ? { ...request, tryOnePc: false } : request
   return {
     latches: commitEffects?.latches,
     preparation: commitEffects,
@@ -55,13 +59,28 @@ export function prewriteChange(
     depthTs: Math.min(startTs, forUpdateTs || startTs),
     // Records that an earlier decision of this change has written are the transaction's own.
     decide: (found, isRepeat = false) =>
-      decide(sources, isRepeat ? { ...request, isFirst: false } : request, commitEffects, found),
+      decide(sources, isRepeat ? { ...locking, isFirst: false } : locking, commitEffects, found),
+    decideAtOnce: isAtOnce
+      ? (found, isRepeat, commitTs) =>
+          decidedAt(commitTs, sources, isRepeat ? { ...request, isFirst: false } : request, found)
+      : undefined,
     readTs: countsAsRead(request) ? startTs : undefined,
     mayAccess: request.mayAccess,
     stages: request.stages,
     markDepth: request.markDepth,
     isExclusive,
   }
+}
+
+/** @returns undefined when the transaction cannot commit at `commitTs` at once. */
+function decidedAt(
+  commitTs: Timestamp,
+  sources: PrewriteSources,
+  request: PrewriteRequest,
+  found: readonly RowView[],
+): Decided<PrewriteAnswer> | undefined {
+  const decision = decide(sources, request, undefined, found, commitTs - 1)
+  return decision.ok && decision.value.onePcCommitTs === commitTs ? decision : undefined
 }
 
 /**
@@ -81,10 +100,11 @@ function decide(
   request: PrewriteRequest,
   commitEffects: PrewriteEffects | undefined,
   found: readonly RowView[],
+  maxTsAtLeast: Timestamp = 0,
 ): Decision<PrewriteAnswer> {
   const { startTs, reads } = request
   if (startTs < rows.safePoint) throw belowSafePoint(startTs, rows.safePoint)
-  const maxTs = Math.max(rows.maxTs, rows.removalTs, request.linearizable ? rows.lastTs : 0)
+  const maxTs = Math.max(rows.maxTs, rows.removalTs, maxTsAtLeast || (request.linearizable ? rows.lastTs : 0))
   const context = { maxTs, shortValueBytesMax: rows.shortValueBytesMax, passedTs: rows.passedTs, clockTs: rows.clock() }
   const jumpedMs = rows.jumpedSince(startTs)
   const asked = jumpedMs === 0 ? request : { ...request, lockTtl: request.lockTtl + jumpedMs }

@@ -75,6 +75,14 @@ export interface Change<T> {
    * @param isRepeat an earlier decision of this change may have been written in part.
    */
   readonly decide: (rows: readonly RowView[], isRepeat?: boolean) => Decision<T>
+  /**
+   * Absent: the change cannot commit in one phase. A store that takes timestamps from elsewhere calls it once it has locked the rows
+   * that `decide` would change.
+   * @param commitTs was taken after that. @returns undefined when the transaction has to commit in two phases.
+   */
+  readonly decideAtOnce?:
+    | ((rows: readonly RowView[], isRepeat: boolean, commitTs: Timestamp) => Decided<T> | undefined)
+    | undefined
   /** Further latches, as in `LatchSet`: keys whose cells change, and system records. No duplicates, none of `keys`. */
   readonly latches?: readonly string[] | undefined
   readonly preparation?: Preparation | undefined

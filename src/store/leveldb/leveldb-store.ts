@@ -184,6 +184,7 @@ function requireUsableClock(unixMs: number): void {
 
 const TRAITS: Traits = {
   onePhaseCommit: true,
+  plainOnePhaseCommit: true,
   asyncCommit: true,
   atomicRequests: true,
   deadlocks: 'detected',

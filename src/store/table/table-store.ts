@@ -55,6 +55,7 @@ import { WaitReports } from './waits/wait-reports.js'
 /** @internal */
 export const TABLE_TRAITS: Traits = {
   onePhaseCommit: false,
+  plainOnePhaseCommit: false,
   asyncCommit: false,
   atomicRequests: false,
   deadlocks: 'detected',
@@ -187,6 +188,7 @@ export class TableStore implements Store {
     const seenFormat = options.format ?? (() => restoreGate.seenFormat)
     this.traits = {
       ...TABLE_TRAITS,
+      plainOnePhaseCommit: table.changeTogether !== undefined,
       get changes() {
         return seenFormat() >= FEED_FORMAT
       },
@@ -207,7 +209,7 @@ export class TableStore implements Store {
       ...{ table: rowTable, scan: this.#scan, source: oracle, safePoint: this.#safePoint, hints },
       ...{ collection: this.#collection, decisions: this.#decisions },
     })
-    this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads })
+    this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads, takesCommitTs: true })
     this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
     const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
@@ -301,7 +303,11 @@ export class TableStore implements Store {
   }
 
   /** Falls back to two phases. The committer validates `reads` at the commit timestamp. */
-  readonly prewrite: Store['prewrite'] = async (request) => this.#calls.prewrite(inTwoPhases(request, this.name))
+  readonly prewrite: Store['prewrite'] = async (request) => {
+    const { tryOnePc, reads } = request
+    const isPlain = this.traits.plainOnePhaseCommit && reads === undefined && request.commitEffects === undefined
+    return this.#calls.prewrite({ ...inTwoPhases(request, this.name), ...(isPlain && { tryOnePc }) })
+  }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)
   readonly rollback: Store['rollback'] = (request) => this.#calls.rollback(request)
   readonly cleanup: Store['cleanup'] = (request) => this.#calls.cleanup(request)

@@ -6,6 +6,7 @@ const stores = testStores()
 storeSuite('leveldb', {
   traits: {
     onePhaseCommit: true,
+    plainOnePhaseCommit: true,
     asyncCommit: true,
     atomicRequests: true,
     deadlocks: 'detected',

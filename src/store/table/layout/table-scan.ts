@@ -10,6 +10,7 @@ export interface ScanOptions {
   /** Rows of the first page, if few will probably do. */
   readonly firstRows?: number | undefined
   readonly orBare?: boolean | undefined
+  readonly settled?: boolean | undefined
 }
 
 export class TableScan {
@@ -32,12 +33,12 @@ export class TableScan {
   async *rowPages(
     range: RowRange,
     columns: readonly ColumnRange[],
-    { reverse = false, firstRows = PAGE_ROWS, orBare }: ScanOptions = {},
+    { reverse = false, firstRows = PAGE_ROWS, orBare, settled }: ScanOptions = {},
   ): AsyncGenerator<readonly TableRow[], void> {
     let limit = Math.max(1, Math.min(firstRows, PAGE_ROWS))
     // Some engines refuse an empty range.
     for (let left: RowRange | undefined = range; left !== undefined && !isEmpty(left); ) {
-      const walked: WalkedRows = await this.#table.walk({ range: left, columns, orBare, limit, reverse })
+      const walked: WalkedRows = await this.#table.walk({ range: left, columns, orBare, limit, reverse, settled })
       yield walked.rows
       left = walked.left
       // Rows that an engine passes without a find may count for its limit, so a small one would take many steps.

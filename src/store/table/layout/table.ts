@@ -25,6 +25,12 @@ export interface ColumnRange {
   readonly valuesFrom?: Buffer | undefined
 }
 
+/**
+ * Set for a read at a timestamp: it waits for each `changeTogether` that had locked one of its rows when the read began. So it
+ * misses no commit whose timestamp was taken earlier.
+ */
+type Settled = boolean | undefined
+
 export interface RowRange {
   readonly start: Buffer
   readonly end: Buffer | undefined
@@ -37,6 +43,7 @@ export interface RowsRequest {
   /** Rows without a cell in any of them are left out. */
   readonly columns: readonly ColumnRange[]
   readonly limit?: number | undefined
+  readonly settled?: Settled
 }
 
 /** A step through a range of any length. */
@@ -48,6 +55,7 @@ export interface WalkRequest {
   readonly orBare?: boolean | undefined
   readonly limit: number
   readonly reverse?: boolean | undefined
+  readonly settled?: Settled
 }
 
 export interface WalkedRows {
@@ -80,8 +88,20 @@ export interface Expected {
   readonly value: Buffer | undefined
 }
 
-/** Outcome of one change of a row. `unknown`: it may be done, not done, or done later. */
+/** A row that is there, which is locked if it is as expected. */
+export interface RowCondition {
+  readonly key: Buffer
+  readonly expected: Expected & { readonly value: Buffer }
+}
+
+/** Outcome of one change. `unknown`: it may be done, not done, or done later. */
 export type Changed = 'done' | 'refused' | 'unknown'
+
+export type ChangeTogether = (
+  rows: readonly RowCondition[],
+  writes: () => Promise<readonly (readonly RowWrite[])[] | undefined>,
+  withinMs?: number,
+) => Promise<Changed>
 
 export interface TableEngine {
   readonly name: string
@@ -113,6 +133,14 @@ export interface Table {
    * @throws KvError `storage_unavailable` for a lasting failure, such as a missing permission: the change is not done.
    */
   change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove', withinMs?: number): Promise<Changed>
+  /**
+   * Changes several rows at one moment, or none. Absent: the engine changes one row at a time.
+   * @param writes called once all rows are locked, if all are as expected; it may run for `LOCKED_MS_MAX`. It returns what to write
+   *   to `rows[i]`; undefined: nothing, and the change is refused.
+   * @param withinMs as for `change`.
+   * @throws KvError `storage_unavailable` for a lasting failure: the change is not done; an error of `writes`, likewise.
+   */
+  readonly changeTogether?: ChangeTogether | undefined
   readonly calls: { readonly read: number; readonly change: number }
   /** Calls in flight, and the bytes that they send. */
   readonly inFlight: { readonly calls: number; readonly bytes: number }

@@ -79,6 +79,11 @@ export class Decisions {
     return this.#options.feed.before(commitTs, last)
   }
 
+  /** False when nobody reads changes, as far as this server knows: see `before`. */
+  get hasReaders(): boolean {
+    return this.#options.feed.since !== undefined
+  }
+
   isLogged(commitTs: Timestamp): boolean {
     const { since } = this.#options.feed
     return since !== undefined && commitTs > since

@@ -78,6 +78,15 @@ export class Hints {
     return this.#hintAll(late, { commitTs, depth }, fresh)
   }
 
+  /**
+   * Await once the rows are locked and the commit_ts, which the oracle has observed, is known.
+   * @returns true when a commit of these keys needs hints, and so locks that all servers see.
+   */
+  async areNeeded(keys: readonly Uint8Array[], commitTs: Timestamp): Promise<boolean> {
+    await this.#registrations.beforeCommit(commitTs)
+    return keys.some((key) => this.#cellsOf(key).length > 0)
+  }
+
   #isHinted(key: Uint8Array): boolean {
     return isReserved(key) || this.#observed.at(key).length > 0
   }

@@ -8,15 +8,23 @@ type Named = Pick<Cell, 'family' | 'qualifier'> & { readonly key: Buffer }
  * Fails the statement, for want of such a setting, where the session is not as it was prepared, as behind a pooler that shares
  * sessions out by the transaction.
  */
-const IS_ISOLATED = `case when current_setting('transaction_isolation') = 'repeatable read' then ''
-  else current_setting('perkv.needs_repeatable_read') end`
+const isAt = (isolation: Isolation): string =>
+  `case when current_setting('transaction_isolation') = '${isolation}' then '' else current_setting('perkv.needs_its_isolation') end`
+
+/** `read committed` serves where all rows are locked. */
+type Isolation = 'repeatable read' | 'read committed'
+
 const SAME_CELL = 'c.key = g.key and c.family = g.family and c.qualifier = g.qualifier'
 
 /**
  * One statement for changes of different rows. It answers with the keys of those that are done, in hexadecimal digits; the others
  * have met another value.
  */
-export function changeStatement(table: string, changes: readonly PlannedChange[]): Statement {
+export function changeStatement(
+  table: string,
+  changes: readonly PlannedChange[],
+  isolation: Isolation = 'repeatable read',
+): Statement {
   const values: Buffer[] = []
   const array = (type: string, value: Buffer): string => `$${values.push(value)}::${type}[]`
   const cells = (some: readonly Named[]): string =>
@@ -88,8 +96,8 @@ export function changeStatement(table: string, changes: readonly PlannedChange[]
         select 1 from unnest(${cells(kept)}) as k(key, family, qualifier)
         where k.key = c.key and k.family = c.family and k.qualifier = c.qualifier))`)
   const kinds = [updated, deleted, inserted, puts, dropped, cleared].map(({ length }) => (length > 0 ? 1 : 0))
-  const text = `with ${parts.join(', ')} select key, ${IS_ISOLATED} from held`
-  return { name: `change ${kinds.join('')}`, text, values }
+  const text = `with ${parts.join(', ')} select key, ${isAt(isolation)} from held`
+  return { name: `change ${kinds.join('')} ${isolation}`, text, values }
 }
 
 /** Removes the cells that stood for absent ones. */

@@ -43,6 +43,8 @@ interface PoolOptions {
   readonly idleTimeoutMillis: number
   readonly query_timeout: number
   readonly keepAlive: true
+  /** A statement does not wait for the answer to the one before. */
+  readonly pipeline: true
   readonly application_name: string
   /** Prepares a new connection. */
   readonly onConnect: (client: PgClient) => Promise<void>

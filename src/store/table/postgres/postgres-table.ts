@@ -4,7 +4,7 @@ import { KvError } from '../../../errors/kv-error.js'
 import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
 import type {
   Changed,
-  ColumnRange,
+  ChangeTogether,
   Expected,
   RowRange,
   RowsRequest,
@@ -15,6 +15,7 @@ import type {
   WalkRequest,
 } from '../layout/table.js'
 import { changeStatement, transientStatement } from './change-statement.js'
+import { JOINT_LANES, JointChanges } from './joint-changes.js'
 import { Lanes } from './lanes.js'
 import { leavesAbsent, type PlannedChange, planChange } from './planned-change.js'
 import { POSTGRES } from './postgres.js'
@@ -23,6 +24,7 @@ import { kindOf, mayBeOfOneRow, unavailable } from './postgres-failures.js'
 import { ask, bytesOf, type PgClient, type Statement, type TextRow } from './postgres-package.js'
 import { type Columns, FoundRows, type KeyedRead, ReadStatements, shapeOf } from './read-statements.js'
 import { Sessions } from './sessions.js'
+import { UNDER_WAY_FAMILY } from './settled.js'
 
 /** Batches of changes at once. The commits of several share an fsync. */
 const CHANGE_LANES = 4
@@ -35,6 +37,8 @@ const BATCH_BYTES_MAX = 1 << 20
 const KEYS_PER_READ = 1000
 /** Rows that a read of a range looks at in one statement. */
 const STEPS_MAX = 256
+/** After which a read of single keys looks again at a row that was locked. */
+const SETTLE_MS = 1
 const ZERO = Buffer.of(0)
 
 export interface PostgresTableOptions {
@@ -44,9 +48,20 @@ export interface PostgresTableOptions {
 
 /** Opens a table, which `requireSoundTable` has looked at. @throws PostgresMissing */
 export async function openTable(address: PostgresAddress, options: PostgresTableOptions = {}): Promise<Table> {
-  const sessionsMax = CHANGE_LANES + KEY_LANES + LONG_LANES
+  const sessionsMax = CHANGE_LANES + JOINT_LANES + KEY_LANES + LONG_LANES
   const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning })
-  return new PostgresTable(sessions, address.table, options)
+  try {
+    const [[version] = []] = await sessions.ask({ text: 'select version()' })
+    return new PostgresTable(sessions, address.table, isPostgres(version ?? ''), options)
+  } catch (error) {
+    await sessions.close()
+    throw unavailable(error)
+  }
+}
+
+/** Whatever else speaks its protocol need not show `xmax` while a transaction is under way. */
+function isPostgres(version: string): boolean {
+  return /^PostgreSQL \d/.test(version) && !version.includes('-YB-')
 }
 
 interface Waiting<T> {
@@ -57,6 +72,8 @@ interface Waiting<T> {
 interface WaitingRead extends KeyedRead, Waiting<readonly TableRow[]> {
   readonly shape: string
   readonly endsAt: number
+  /** The transactions that its first look has met. Younger ones take their commit_ts later than the read has begun. */
+  underWay?: ReadonlySet<string>
 }
 
 interface WaitingChange extends Waiting<Changed> {
@@ -67,9 +84,10 @@ interface WaitingChange extends Waiting<Changed> {
 
 class PostgresTable implements Table {
   readonly engine = POSTGRES
-  /** Statements, each a round trip, which many requests may share. */
+  /** Round trips, which many requests may share. */
   readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
+  readonly changeTogether?: ChangeTogether
   readonly #sessions: Sessions
   readonly #table: string
   readonly #waitMs: number
@@ -88,24 +106,35 @@ class PostgresTable implements Table {
     async ([run]) => run?.(),
   )
 
-  constructor(sessions: Sessions, table: string, { waitMs = TABLE_WAIT_MS_MAX }: PostgresTableOptions) {
+  constructor(
+    sessions: Sessions,
+    table: string,
+    isPostgres: boolean,
+    { waitMs = TABLE_WAIT_MS_MAX }: PostgresTableOptions,
+  ) {
     this.#sessions = sessions
     this.#table = table
     this.#waitMs = waitMs
+    if (isPostgres)
+      this.changeTogether = new JointChanges({
+        ...{ sessions, table, waitMs, changing: this.#changing },
+        ask: (client, statement) => this.#counted('change', client, statement),
+      }).change
     this.#statements = new ReadStatements(table)
   }
 
   // ---- Reads
 
-  async rows({ keys = [], ranges = [], columns, limit }: RowsRequest): Promise<readonly TableRow[]> {
+  async rows({ keys = [], ranges = [], columns, limit, settled }: RowsRequest): Promise<readonly TableRow[]> {
     if (columns.length === 0 || limit === 0) return []
     const parts: Promise<readonly TableRow[]>[] = []
     const endsAt = performance.now() + this.#waitMs
+    const wanted: Columns = { columns, settled: settled && this.changeTogether !== undefined }
     const distinct = [...new Map(keys.map((key) => [keyText(key), key])).values()]
     for (let from = 0; from < distinct.length; from += KEYS_PER_READ)
-      parts.push(this.#rowsOfKeys(distinct.slice(from, from + KEYS_PER_READ), { columns }, endsAt))
+      parts.push(this.#rowsOfKeys(distinct.slice(from, from + KEYS_PER_READ), wanted, endsAt))
     const some = ranges.filter(isNotEmpty)
-    if (some.length > 0) parts.push(this.#rowsOfRanges(some, columns, endsAt, limit))
+    if (some.length > 0) parts.push(this.#rowsOfRanges(some, wanted, endsAt, limit))
     const [first = [], ...others] = await Promise.all(parts)
     if (others.length === 0) return limit === undefined ? first : first.slice(0, limit)
     const found = new Map<string, TableRow>()
@@ -115,22 +144,22 @@ class PostgresTable implements Table {
 
   #rowsOfKeys(keys: readonly Buffer[], wanted: Columns, endsAt: number): Promise<readonly TableRow[]> {
     // Long values would make a shared answer long.
-    if (wanted.columns.some(({ family }) => family === 'd'))
-      return this.#long(endsAt, async () => (await this.#readKeys([{ keys, wanted }], endsAt))[0] ?? [])
+    if (wanted.settled !== true && wanted.columns.some(({ family }) => family === 'd'))
+      return this.#long(endsAt, async () => (await this.#readKeys([{ keys, wanted }], endsAt))[0]?.rows() ?? [])
     const shape = shapeOf(wanted)
     return new Promise((resolve, reject) => this.#reads.add({ keys, wanted, shape, endsAt, resolve, reject }))
   }
 
   async #rowsOfRanges(
     ranges: readonly RowRange[],
-    columns: readonly ColumnRange[],
+    wanted: Columns,
     endsAt: number,
     limit = Number.POSITIVE_INFINITY,
   ): Promise<readonly TableRow[]> {
     const found = new FoundRows()
     const steps = Math.min(limit, STEPS_MAX)
     for (let left = ranges; left.length > 0; ) {
-      left = await this.#look(left, { columns }, { steps, reverse: false, endsAt }, found)
+      left = await this.#look(left, wanted, { steps, reverse: false, endsAt }, found)
       // The rows of earlier ranges count for the limit only if they were looked at to the end.
       if (ranges.length === 1 && found.size >= limit) break
     }
@@ -138,8 +167,9 @@ class PostgresTable implements Table {
   }
 
   /** Looks at as many rows as it may find. `TableScan` asks for more where it finds few. */
-  async walk({ range, limit, reverse = false, ...wanted }: WalkRequest): Promise<WalkedRows> {
+  async walk({ range, limit, reverse = false, columns, orBare, settled }: WalkRequest): Promise<WalkedRows> {
     const found = new FoundRows()
+    const wanted: Columns = { columns, orBare, settled: settled && this.changeTogether !== undefined }
     const steps = Math.max(1, Math.min(limit, STEPS_MAX))
     const endsAt = performance.now() + this.#waitMs
     const left = isNotEmpty(range) ? await this.#look([range], wanted, { steps, reverse, endsAt }, found) : []
@@ -154,7 +184,7 @@ class PostgresTable implements Table {
     found: FoundRows,
   ): Promise<readonly RowRange[]> {
     const statement = this.#statements.ofRanges(ranges, wanted, steps, reverse)
-    const rows = await this.#long(endsAt, () => this.#read(statement, endsAt))
+    const rows = await this.#settledLook(() => this.#long(endsAt, () => this.#read(statement, endsAt)), endsAt)
     const left: RowRange[] = []
     for (const row of rows) {
       const [key, family, stop, start] = row.map((text) => text ?? undefined)
@@ -172,6 +202,20 @@ class PostgresTable implements Table {
     return left.filter(isNotEmpty)
   }
 
+  /** Looks again until the transactions have ended that its first look has met. */
+  async #settledLook(look: () => Promise<readonly TextRow[]>, endsAt: number): Promise<readonly TextRow[]> {
+    const backoff = new Backoff(1, 50)
+    for (let met: ReadonlySet<string> | undefined; ; ) {
+      const rows = await look()
+      const found = new FoundRows()
+      for (const row of rows) if (row[1] === UNDER_WAY_FAMILY) found.add('', row)
+      met = stillUnderWay(found, met)
+      if (met.size === 0) return rows
+      if (performance.now() >= endsAt) throw late()
+      await backoff.wait(endsAt - performance.now())
+    }
+  }
+
   #long<T>(endsAt: number, body: () => Promise<T>): Promise<T> {
     const run = (): Promise<T> => (performance.now() < endsAt ? body() : Promise.reject(late()))
     return new Promise((resolve, reject) => this.#longReads.add(() => run().then(resolve, reject)))
@@ -184,21 +228,26 @@ class PostgresTable implements Table {
     if (reads.length === 0) return
     try {
       const found = await this.#readKeys(reads, Math.min(...reads.map(({ endsAt }) => endsAt)))
-      for (const [i, { resolve }] of reads.entries()) resolve(found[i] ?? [])
+      for (const [i, read] of reads.entries()) {
+        const rows = found[i] as FoundRows
+        read.underWay = stillUnderWay(rows, read.underWay)
+        if (read.underWay.size === 0) read.resolve(rows.rows())
+        else setTimeout(() => this.#reads.add(read), SETTLE_MS)
+      }
     } catch (error) {
       for (const { reject } of reads) reject(error)
     }
   }
 
   /** Returns the rows of `reads[i]`, which all have one shape. */
-  async #readKeys(reads: readonly KeyedRead[], endsAt: number): Promise<readonly (readonly TableRow[])[]> {
+  async #readKeys(reads: readonly KeyedRead[], endsAt: number): Promise<readonly FoundRows[]> {
     const found = reads.map(() => new FoundRows())
     const keys = reads.flatMap(({ keys }, read) => keys.map((key) => ({ key, read })))
     for (const row of await this.#read(this.#statements.ofKeys(reads), endsAt)) {
       const { key, read = 0 } = keys[Number(row[0]) - 1] ?? {}
       if (key !== undefined) found[read]?.add(key.toString('hex'), row)
     }
-    return found.map((rows) => rows.rows())
+    return found
   }
 
   async #read(statement: Statement, endsAt: number): Promise<readonly TextRow[]> {
@@ -332,6 +381,11 @@ class PostgresTable implements Table {
   async close(): Promise<void> {
     await this.#sessions.close()
   }
+}
+
+/** @param met undefined in the first look. */
+function stillUnderWay({ underWay }: FoundRows, met: ReadonlySet<string> | undefined): ReadonlySet<string> {
+  return met === undefined ? underWay : new Set([...underWay].filter((holder) => met.has(holder)))
 }
 
 function late(): KvError {

@@ -1,19 +1,22 @@
 import type { Cell, ColumnRange, Family, RowRange, TableRow } from '../layout/table.js'
 import { byteArray, bytesOf, type Statement, type TextRow } from './postgres-package.js'
+import { UNDER_WAY, UNDER_WAY_FAMILY, underWay } from './settled.js'
 
 /** What is read of a row. */
 export interface Columns {
   readonly columns: readonly ColumnRange[]
   readonly orBare?: boolean | undefined
+  /** Also answers, under `UNDER_WAY_FAMILY`, with the transaction that has locked the row. */
+  readonly settled?: boolean | undefined
 }
 
 /** Reads with the same shape differ in bounds alone, so one statement can do them together. */
-export function shapeOf({ columns, orBare }: Columns): string {
+export function shapeOf({ columns, orBare, settled }: Columns): string {
   const shapes = columns.map(
     ({ family, from, to, offset = 0, limit = '', valuesFrom }) =>
       `${family}${from ? '>' : ''}${to ? '<' : ''}${valuesFrom ? '=' : ''}${offset}/${limit}`,
   )
-  return `${shapes.join(' ')}${orBare ? ' bare' : ''}`
+  return `${shapes.join(' ')}${orBare ? ' bare' : ''}${settled ? ' settled' : ''}`
 }
 
 function boundsOf({ columns }: Columns): Buffer[] {
@@ -21,7 +24,7 @@ function boundsOf({ columns }: Columns): Buffer[] {
 }
 
 /** The cells of the row `k.key` that are in any of the ranges. @param bound SQL of bound `i`. */
-function cellsSql(table: string, { columns, orBare }: Columns, bound: (i: number) => string): string {
+function cellsSql(table: string, { columns, orBare, settled }: Columns, bound: (i: number) => string): string {
   let bounds = 0
   const parts = columns.map(({ family, from, to, offset, limit, valuesFrom }) => {
     let sql = `select family, qualifier, value from ${table} where key = k.key and family = '${family}'`
@@ -35,6 +38,9 @@ function cellsSql(table: string, { columns, orBare }: Columns, bound: (i: number
   if (orBare)
     parts.push(`select family, qualifier, value from ${table} where key = k.key and family = 'v'
       and not exists (select 1 from ${table} where key = k.key and family in ('d', 'l', 'r', 'w'))`)
+  if (settled)
+    parts.push(`select '${UNDER_WAY_FAMILY}'::"char", null::bytea, ${UNDER_WAY} from ${table}
+      where key = k.key and family = 'v' and xmax <> '0'::xid`)
   return parts.map((part) => `(${part})`).join(' union all ')
 }
 
@@ -111,9 +117,16 @@ const ABOVE_ALL = Buffer.alloc(4096, 0xff)
 /** Assembles rows. */
 export class FoundRows {
   readonly #cells = new Map<string, Cell[]>()
+  /** Transactions that have locked some of the rows. */
+  readonly underWay = new Set<string>()
 
   /** @param key in hexadecimal digits. */
   add(key: string, [, family, qualifier, value]: TextRow): void {
+    if (family === UNDER_WAY_FAMILY) {
+      const holder = underWay(bytesOf(value ?? '').toString())
+      if (holder !== undefined) this.underWay.add(holder)
+      return
+    }
     const cell = { family: family as Family, qualifier: bytesOf(qualifier ?? ''), value: bytesOf(value ?? '') }
     const cells = this.#cells.get(key)
     if (cells === undefined) this.#cells.set(key, [cell])

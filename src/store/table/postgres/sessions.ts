@@ -7,6 +7,8 @@ import { ask, loadPool, type PgClient, type PgPool, type Statement, type TextRow
 /** How long a statement may take. The client waits a little longer, for an answer that says so. */
 const STATEMENT_MS = 5000
 const GRACE_MS = 1000
+/** A server that stops in the middle of a change keeps its rows locked for as long. */
+const IDLE_IN_TRANSACTION_MS = 3000
 const CONNECT_MS = 5000
 const IDLE_MS = 60_000
 
@@ -17,7 +19,7 @@ const IDLE_MS = 60_000
 const SETTINGS = `
 set default_transaction_isolation = 'repeatable read';
 set statement_timeout = ${STATEMENT_MS};
-set idle_in_transaction_session_timeout = ${2 * STATEMENT_MS};
+set idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS};
 set bytea_output = 'hex';
 select set_config(name, 'off', false) from pg_settings
   where name in ('jit', 'enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'enable_bitmapscan');
@@ -63,6 +65,7 @@ export class Sessions {
       idleTimeoutMillis: IDLE_MS,
       query_timeout: STATEMENT_MS + GRACE_MS,
       keepAlive: true,
+      pipeline: true,
       application_name: 'perkv',
       async onConnect(client) {
         client.on('error', () => {}) // Whoever has asked something is told as well.

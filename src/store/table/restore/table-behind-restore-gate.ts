@@ -1,6 +1,7 @@
 import { isRowOfUser } from '../layout/row-keys.js'
 import type {
   Changed,
+  ChangeTogether,
   Expected,
   RowRange,
   RowsRequest,
@@ -20,10 +21,18 @@ import type { RestoreGate } from './restore-gate.js'
 export class TableBehindRestoreGate implements Table {
   readonly #table: Table
   readonly #restoreGate: RestoreGate
+  readonly changeTogether?: ChangeTogether
 
   constructor(table: Table, restoreGate: RestoreGate) {
     this.#table = table
     this.#restoreGate = restoreGate
+    const { changeTogether } = table
+    if (changeTogether !== undefined)
+      this.changeTogether = async (rows, writes, withinMs) => {
+        restoreGate.requireServing()
+        await restoreGate.requireRestored()
+        return changeTogether(rows, writes, withinMs)
+      }
   }
 
   get engine(): Table['engine'] {

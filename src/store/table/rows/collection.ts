@@ -92,7 +92,7 @@ export class Collection {
    */
   async deleteRange(range: BoundedRange, upTo: Timestamp, lastTs: () => Timestamp): Promise<void> {
     // The records above `upTo` are few: most rows are cleared as a whole.
-    for await (const rows of this.#scan.pages(range, columnsOf('since', upTo + 1)))
+    for await (const rows of this.#scan.pages(range, columnsOf('since', upTo + 1), { settled: true }))
       for (const some of inParts(rows, DELETED_AT_ONCE)) {
         const known = some.map(({ key, cells }) => knownRow(keyOfRow(key), decodeCells(cells), 'since', upTo + 1, 0))
         await Promise.all(known.map((row) => this.#deleteRow(row, upTo, lastTs)))

@@ -41,7 +41,7 @@ import {
   versionsSince,
 } from '../layout/layout.js'
 import { allRowsFrom, keyOfRow, rowKeyOf, rowRangeOf } from '../layout/row-keys.js'
-import type { ColumnRange, RowRange, Table } from '../layout/table.js'
+import type { ColumnRange, RowRange, RowsRequest, Table } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 import { knownByRead } from './known-row.js'
 import type { RowTable } from './row-table.js'
@@ -66,7 +66,8 @@ interface Version {
 
 /**
  * Reads at a snapshot. A transaction that commits at or below the snapshot has all its locks by then, because it takes its
- * commit_ts after them. So a read meets the lock or the record, and need not announce itself to any server.
+ * commit_ts after them. So a read meets the lock or the record, and need not announce itself to any server. The locks of a commit
+ * in one phase are the table's own, for which the table waits (`settled`).
  */
 export class Reads {
   readonly #table: Table
@@ -156,7 +157,11 @@ export class Reads {
       const pairs: Pair[] = []
       let bytes = 0
       let isCut = false
-      scan: for await (const rows of this.#scan.rowPages(rowsOf(request), columns, { reverse, firstRows: limit })) {
+      scan: for await (const rows of this.#scan.rowPages(rowsOf(request), columns, {
+        ...settledAt(ts),
+        reverse,
+        firstRows: limit,
+      })) {
         await this.#requireKept(ts)
         const versions: Version[] = []
         const found = () => pairs.length + versions.length + locks.length
@@ -250,10 +255,10 @@ export class Reads {
       if (change !== undefined) throw readChanged(key, startTs, change)
       if (lock !== undefined && decision === 'wait') younger.set(keyText(key), lockInfo(key, lock))
     }
-    for (const { key, cells } of await this.#table.rows({ keys: keys.map(rowKeyOf), columns }))
+    for (const { key, cells } of await this.#table.rows({ keys: keys.map(rowKeyOf), columns, settled: true }))
       check(keyOfRow(key), decodeCells(cells))
     for (const range of mergedRanges(ranges))
-      for await (const rows of this.#scan.pages(range, columns))
+      for await (const rows of this.#scan.pages(range, columns, { settled: true }))
         for (const { key, cells } of rows) check(keyOfRow(key), decodeCells(cells))
     await this.#requireKept(startTs)
     if (younger.size > 0) throw keysLocked(inKeyOrder([...younger.values()]))
@@ -317,7 +322,7 @@ export class Reads {
     const columns = [LOCK_COLUMN, REVISION_COLUMN, ...newest, ...(ts === TIMESTAMP_MAX ? [] : [atOrBelow('w', ts)])]
     const rowKeys = keys.map(rowKeyOf)
     const found = new Map<string, RowCells>()
-    for (const row of await this.#table.rows({ keys: rowKeys, columns })) {
+    for (const row of await this.#table.rows({ keys: rowKeys, columns, ...settledAt(ts) })) {
       const cells = decodeCells(row.cells)
       found.set(keyText(row.key), cells)
     }
@@ -354,6 +359,11 @@ async function untilWhole<T>(read: () => Promise<T>): Promise<T> {
 
 function blocking(key: Uint8Array, { lock }: RowCells, ts: Timestamp): LockInfo | undefined {
   return lock !== undefined && blocksRead(lock, key, ts) ? lockInfo(key, lock) : undefined
+}
+
+/** The latest version is the one that was committed last, whatever its commit_ts. */
+function settledAt(ts: Timestamp): Pick<RowsRequest, 'settled'> {
+  return { settled: ts !== TIMESTAMP_MAX }
 }
 
 function rowsOf(range: ScanRequest): RowRange {

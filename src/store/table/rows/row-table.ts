@@ -1,4 +1,5 @@
 import { keyText } from '../../../bytes/key-text.js'
+import { inParts } from '../../../coordinator/in-parts.js'
 import type { HistoryDepth, Mutation } from '../../../percolator/row.js'
 import type { WriteRecord } from '../../../percolator/write.js'
 import type { Timestamp } from '../../../timestamp.js'
@@ -19,7 +20,7 @@ import {
 import { Revisions } from '../layout/revisions.js'
 import { rowKeyOf } from '../layout/row-keys.js'
 import { afterWrites, bytesOf, collectedTo, hasSize, sizeOf, withSize } from '../layout/row-size.js'
-import type { ColumnWrite, Expected, Table } from '../layout/table.js'
+import type { ColumnWrite, Expected, RowCondition, Table } from '../layout/table.js'
 import {
   afterMutations,
   collectable,
@@ -45,6 +46,8 @@ export interface ChangedRow {
 const ROW_BYTES_MAX = 128 << 20
 /** How many portions a full row has. After a collection, up to about one of them still counts what was removed. */
 const PORTIONS = 16
+/** Rows that are made at once. */
+const ROWS_AT_ONCE = 64
 
 export interface RowTableOptions {
   /** The format in which rows are written at the moment. */
@@ -122,6 +125,62 @@ export class RowTable {
     return this.#change(row, mutations, endsTransaction(mutations) ? this.#garbageOf(row, mutations) : [])
   }
 
+  get changesTogether(): boolean {
+    return this.#table.changeTogether !== undefined
+  }
+
+  /**
+   * Writes the mutations of several rows at one moment, if all still have their revisions. A row that is not there gets one first.
+   * An outcome that is unknown is not asked for: the caller reads the rows again.
+   * @param mutationsOf called when the table has locked the rows. `mutationsOf()[i]` are for `rows[i]`; undefined: the change is
+   *   given up.
+   * @throws KvError `storage_unavailable`: the change may be done, not done, or done later.
+   */
+  async changeTogether(
+    rows: readonly KnownRow[],
+    mutationsOf: () => Promise<readonly (readonly Mutation[])[] | undefined>,
+  ): Promise<{ readonly isWhole: boolean; readonly wasUncertain: boolean }> {
+    const { changeTogether } = this.#table
+    if (changeTogether === undefined) throw new Error('the table changes one row at a time')
+    const there = await this.#withRevisions(rows)
+    if (there === undefined) return { isWhole: false, wasUncertain: false }
+    const conditions = there.map(({ key, revision }) => ({ key: rowKeyOf(key), expected: revised(revision) }))
+    let after: readonly KnownRow[] = []
+    let trimmed = 0
+    const changed = await changeTogether(conditions, async () => {
+      const mutations = await mutationsOf()
+      if (mutations === undefined) return undefined
+      const planned = there.map((row, i) => {
+        const own = mutations[i] ?? []
+        const garbage = this.#garbageOf(row, own)
+        trimmed += garbage.length
+        return this.#planned(row, own, garbage)
+      })
+      after = planned.map(({ after }) => after)
+      return planned.map(({ writes }) => writes)
+    })
+    if (changed === 'done') {
+      for (const row of after) this.#cache.set(row)
+      this.counts.trimmed += trimmed
+    } else for (const { key } of rows) this.#cache.delete(key)
+    if (changed === 'refused') this.counts.races++
+    if (changed === 'unknown') this.counts.uncertain++
+    return { isWhole: changed === 'done', wasUncertain: changed === 'unknown' }
+  }
+
+  /** @returns undefined when another change was faster. */
+  async #withRevisions(rows: readonly KnownRow[]): Promise<readonly (KnownRow & { revision: Buffer })[] | undefined> {
+    const there: (KnownRow & { revision: Buffer })[] = []
+    for (const some of inParts(rows, ROWS_AT_ONCE)) {
+      const made = some.map(async (row) => (row.revision === undefined ? (await this.#change(row, [], [])).row : row))
+      for (const row of await Promise.all(made)) {
+        if (row?.revision === undefined) return undefined
+        there.push({ ...row, revision: row.revision })
+      }
+    }
+    return there
+  }
+
   /** True when the row takes no more Puts before some of its versions are collected. */
   isFull({ revision }: KnownRow): boolean {
     return bytesOf(sizeOf(revision)) >= this.#rowBytesMax
@@ -181,18 +240,14 @@ export class RowTable {
   ): Promise<ChangedRow> {
     const rowKey = rowKeyOf(row.key)
     const expected = this.#expecting(row.revision)
-    const unrevised = afterMutations(row, mutations, removed)
-    const records = writesOf(mutations)
-    const revision = this.#revisionAfter(row, unrevised, records, upTo)
-    const after = { ...unrevised, revision }
-    const writes: readonly ColumnWrite[] = [...removalsOf(removed), ...records, revisionWrite(revision)]
+    const { after, writes } = this.#planned(row, mutations, removed, upTo)
     const landed = (): KnownRow => {
       this.#cache.set(after)
       if (mutations.length > 0) this.counts.trimmed += removed.length
       return after
     }
     let wasUncertain = false
-    const isDone = () => this.#hasRevision(rowKey, revision)
+    const isDone = () => this.#hasRevision(rowKey, after.revision)
     const isUnknown = (): void => {
       wasUncertain = true
       this.counts.uncertain++
@@ -203,6 +258,22 @@ export class RowTable {
     this.#cache.delete(row.key)
     this.counts.races++
     return { row: undefined, wasUncertain }
+  }
+
+  /** What to write, and the row afterwards. */
+  #planned(
+    row: KnownRow,
+    mutations: readonly Mutation[],
+    removed: readonly WriteRecord[],
+    upTo: Timestamp = 0,
+  ): { readonly after: KnownRow & { readonly revision: Buffer }; readonly writes: readonly ColumnWrite[] } {
+    const unrevised = afterMutations(row, mutations, removed)
+    const records = writesOf(mutations)
+    const revision = this.#revisionAfter(row, unrevised, records, upTo)
+    return {
+      after: { ...unrevised, revision },
+      writes: [...removalsOf(removed), ...records, revisionWrite(revision)],
+    }
   }
 
   /** With the size where the format has one, or the row already does. */
@@ -223,6 +294,10 @@ export class RowTable {
     const [row] = await this.#table.rows({ keys: [rowKey], columns: [REVISION_COLUMN] })
     return row?.cells[0]?.value.equals(revision) ?? false
   }
+}
+
+function revised(revision: Buffer): RowCondition['expected'] {
+  return { family: 'v', qualifier: REVISION, value: revision }
 }
 
 /** undefined: it is unknown, or a lock may add a higher one. */

@@ -185,10 +185,14 @@ export class TableRows implements RowAccess {
     })
     const deadlineMs = performance.now() + CONTENDED_MS_MAX
     const backoff = new Backoff(2, 200)
+    let mayCommitAtOnce = change.decideAtOnce !== undefined && this.#table.changesTogether
     for (let isRepeat = false; ; ) {
       const plan: Plan<T> | undefined = await this.#plan(change, held, depth, isRepeat)
       if (plan === undefined) continue
-      const written: Written = await this.#carryOut(plan, held, change)
+      const atOnce = mayCommitAtOnce ? await this.#commitAtOnce(plan, held, change, isRepeat) : undefined
+      if (atOnce?.decision !== undefined) return atOnce.decision.value
+      mayCommitAtOnce &&= atOnce?.isGivenUp !== true
+      const written: Written = atOnce ?? (await this.#carryOut(plan, held, change))
       if (written.isWhole) {
         await plan.decision.observed
         return plan.decision.value
@@ -264,6 +268,52 @@ export class TableRows implements RowAccess {
     one.row = row
     one.isGuess = false
     return wasGuess || row === undefined || !this.#table.isFull(row)
+  }
+
+  /**
+   * Commits a transaction of which nothing is written yet in one phase: the table locks the rows, and then the commit_ts is taken.
+   * So whoever reads at or above it meets the table's locks, and waits (`RowsRequest.settled`). What other servers have to see
+   * before the commit, such as hints at observed keys and the decision for readers of changes, needs locks of its own.
+   * @returns undefined when the transaction has to commit in two phases.
+   */
+  async #commitAtOnce<T>(
+    { toWrite }: Plan<T>,
+    held: readonly Held[],
+    { keys, decideAtOnce }: Change<T>,
+    isRepeat: boolean,
+  ): Promise<(Written & { readonly decision?: Decided<T> | undefined; readonly isGivenUp?: boolean }) | undefined> {
+    if (decideAtOnce === undefined || toWrite.size === 0) return undefined
+    if (held.some(({ landed }) => landed !== undefined) || this.#decisions.hasReaders) return undefined
+    const places = [...toWrite.keys()]
+    const written = places.map((i) => keys[i] as Uint8Array)
+    const rows = held.map(({ row }) => row as KnownRow)
+    let decision: Decided<T> | undefined
+    let isGivenUp = false
+    const decide = async (): Promise<readonly (readonly Mutation[])[] | undefined> => {
+      const commitTs = await this.#source.next()
+      await this.#decisions.before(commitTs, this.#source.last)
+      isGivenUp = this.#decisions.hasReaders || (await this.#hints.areNeeded(written, commitTs))
+      if (isGivenUp) return undefined
+      decision = decideAtOnce(rows.map(viewOf), isRepeat, commitTs)
+      isGivenUp = decision === undefined
+      const byKey = decision && groupBy(decision.mutations, ({ key }) => keyText(key))
+      return byKey && written.map((key) => byKey.get(keyText(key)) ?? [])
+    }
+    if (await this.#hints.areNeeded(written, this.#source.last)) return undefined
+    const wasGuess = places.some((i) => held[i]?.isGuess)
+    const changed = await this.#table.changeTogether(
+      places.map((i) => rows[i] as KnownRow),
+      decide,
+    )
+    if (changed.isWhole) return { isWhole: true, mayHaveLanded: true, decision }
+    for (const i of places) {
+      const one = held[i] as Held
+      one.row = undefined
+      one.isGuess = false
+    }
+    if (isGivenUp) return { isWhole: false, mayHaveLanded: false, isGivenUp }
+    if (wasGuess) this.#table.counts.lostGuesses++
+    return { isWhole: false, mayHaveLanded: changed.wasUncertain }
   }
 
   /** Writes the rows of a plan, the first one before the others, and the hints at their changes. */
