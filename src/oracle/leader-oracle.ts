@@ -677,7 +677,7 @@ export class LeaderOracle implements TimestampSource {
 
   async #swap(expected: Uint8Array | undefined, next: Uint8Array): Promise<SwapOutcome> {
     try {
-      return await this.#within(SWAP_MS_MAX, this.#row.swap(expected, next))
+      return await this.#within(SWAP_MS_MAX, this.#row.swap(expected, next, SWAP_MS_MAX))
     } catch {
       return 'unknown'
     }

@@ -9,9 +9,10 @@ export interface OracleRow {
   read(): Promise<Uint8Array | undefined>
   /**
    * Writes `next` if the row still holds exactly `expected`, or does not exist if that is undefined.
+   * @param withinMs nobody waits for the outcome any longer. Default: as long as the table gives a change.
    * @returns `unknown` when the write may or may not have landed, or may still land later.
    */
-  swap(expected: Uint8Array | undefined, next: Uint8Array): Promise<SwapOutcome>
+  swap(expected: Uint8Array | undefined, next: Uint8Array, withinMs?: number): Promise<SwapOutcome>
 }
 
 export type SwapOutcome = 'done' | 'refused' | 'unknown'

@@ -1,8 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, expect, test } from 'vitest'
+import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type { ColumnRange, ColumnWrite, Expected, Family, Table } from '../../src/store/table/layout/table.js'
 import { parsePostgresAddress } from '../../src/store/table/postgres/postgres-address.js'
+import { ask } from '../../src/store/table/postgres/postgres-package.js'
 import { openTable } from '../../src/store/table/postgres/postgres-table.js'
+import { Sessions } from '../../src/store/table/postgres/sessions.js'
 import { Random } from '../anomalies/random.js'
 import { CuttingProxy } from './cutting-proxy.js'
 import { openOwnTable, ownAddress } from './own-table.js'
@@ -161,6 +164,53 @@ test('an answer that is lost leaves a change unknown, and guards count each exac
     expect(row?.cells).toHaveLength(count)
     expect(table.inFlight).toEqual({ calls: 0, bytes: 0 })
   } finally {
+    proxy.close()
+    await table.close()
+  }
+})
+
+test("the oracle's row waits neither for changes of users that stand still nor for a dead connection", async () => {
+  const address = ownAddress()
+  const direct = await openOwnTable({}, address)
+  opened.push(direct)
+  const port = Number(new URL(address.connection).port)
+  const proxy = await CuttingProxy.start(port)
+  const table = await openTable(parsePostgresAddress(address.place.replace(`:${port}/`, `:${proxy.port}/`)))
+  const oracle = rowKeyOfSystem('oracle')
+  // Far below the seconds after which a statement, or its connection, is given up.
+  const swap = (was: string | undefined, next: string, withinMs = 3500) =>
+    table.change(oracle, cell('o', 'o', was), [cell('o', 'o', next)], withinMs)
+  const users = ['a', 'b', 'c', 'd', 'e', 'f']
+  const user = (key: string, was: string | undefined, next: string) =>
+    table.change(bytes(key), cell('v', 'r', was), [cell('v', 'r', next)])
+  const locker = await Sessions.open(address, { sessionsMax: 1 })
+  try {
+    await Promise.all(users.map((key) => user(key, undefined, '1')))
+    const stuck: Promise<unknown>[] = []
+    await locker.with(async (client) => {
+      await ask(client, { text: 'begin' })
+      await ask(client, { text: `select * from ${address.table} for update` })
+      for (const key of users) {
+        stuck.push(user(key, '1', '2'))
+        await expect.poll(() => table.inFlight.calls).toBe(Math.min(stuck.length, 4))
+      }
+      expect(await swap(undefined, '1')).toBe('done')
+      await ask(client, { text: 'rollback' })
+    })
+    await Promise.all(stuck)
+
+    proxy.silence()
+    expect(await swap('1', '2', 100)).toBe('unknown')
+    // At most five connections have died. The first change would be at an end, and its row free, after six seconds.
+    let value: string | undefined = '1'
+    for (let tries = 0; value === '1' && tries < 8; tries++) {
+      await swap('1', '3', 700)
+      const [row] = await direct.rows({ keys: [oracle], columns: ALL })
+      value = row?.cells[0]?.value.toString()
+    }
+    expect(value).toBe('3')
+  } finally {
+    await locker.close()
     proxy.close()
     await table.close()
   }

@@ -5,6 +5,8 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 export class CuttingProxy {
   /** Whether the next piece of an answer breaks its connection instead of being passed on. */
   isCut: () => boolean = () => false
+  /** Of connections that have died without a word. */
+  readonly #silent = new Set<Socket>()
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
 
@@ -30,8 +32,17 @@ export class CuttingProxy {
       socket.on('error', cut)
       socket.on('close', cut)
     }
-    client.on('data', (bytes) => server.write(bytes))
-    server.on('data', (bytes) => (this.isCut() ? cut() : client.write(bytes)))
+    client.on('data', (bytes) => this.#silent.has(client) || server.write(bytes))
+    server.on('data', (bytes) => {
+      if (this.#silent.has(server)) return
+      if (this.isCut()) cut()
+      else client.write(bytes)
+    })
+  }
+
+  /** Nothing passes any more by the connections that there are. */
+  silence(): void {
+    for (const socket of this.#sockets) this.#silent.add(socket)
   }
 
   get port(): number {

@@ -164,11 +164,10 @@ function oracleRowOf(table: Table): OracleRow {
   const key = rowKeyOfSystem('oracle')
   return {
     read: () => recordAt(table, key),
-    swap(expected, next) {
+    swap(expected, next, withinMs) {
       const value = expected && Buffer.from(expected)
-      return table.change(key, { family: 'o', qualifier: RECORD, value }, [
-        { family: 'o', qualifier: RECORD, value: Buffer.from(next) },
-      ])
+      const writes = [{ family: 'o', qualifier: RECORD, value: Buffer.from(next) }] as const
+      return table.change(key, { family: 'o', qualifier: RECORD, value }, writes, withinMs)
     },
   }
 }

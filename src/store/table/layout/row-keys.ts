@@ -58,6 +58,13 @@ export function isRowOfUser(rowKey: Buffer): boolean {
   return rowKey[0] !== 0 || rowKey[1] !== 0
 }
 
+const OF_CLUSTER = /^(?:oracle$|server\/|job\/|format$|restore$|safe-point$)/
+
+/** The few small rows without which servers cannot go on. */
+export function isRowOfCluster(rowKey: Buffer): boolean {
+  return !isRowOfUser(rowKey) && OF_CLUSTER.test(rowKey.toString('latin1', SERVER.length))
+}
+
 export function rowKeyOfSystem(
   name: SystemName | RegistryName | 'oracle' | 'secret' | 'probe' | 'safe-point' | 'restore' | 'format' | 'feed',
 ): Buffer {

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { KvError } from '../../../errors/kv-error.js'
 import type { Changed, ChangeTogether, RowCondition, RowWrite } from '../layout/table.js'
 import { changeStatement } from './change-statement.js'
+import type { ChangingRows } from './changing-rows.js'
 import { Lanes } from './lanes.js'
 import { lockStatement } from './lock-statement.js'
 import { type PlannedChange, planChange } from './planned-change.js'
@@ -31,8 +32,8 @@ export interface JointChangesOptions {
   readonly sessions: Sessions
   readonly table: string
   readonly waitMs: number
-  /** Rows that are being changed, by `keyText`. */
-  readonly changing: Set<string>
+  /** By `keyText`. */
+  readonly changing: ChangingRows
   /** Counts a round trip. */
   readonly ask: (client: PgClient, statement: Statement) => Promise<readonly TextRow[]>
 }
@@ -52,6 +53,7 @@ export class JointChanges {
 
   constructor(options: JointChangesOptions) {
     this.#options = options
+    options.changing.onFree(() => this.#lanes.fill())
   }
 
   readonly change: ChangeTogether = (rows, writes, withinMs = this.#options.waitMs) =>
@@ -101,11 +103,11 @@ export class JointChanges {
   async #run(batch: readonly Joint[]): Promise<void> {
     const { changing } = this.#options
     const names = batch.flatMap((joint) => joint.names)
-    for (const name of names) changing.add(name)
+    changing.hold(names, batch)
     try {
       await this.#runAll(batch)
     } finally {
-      for (const name of names) changing.delete(name)
+      changing.free(names, batch)
     }
   }
 

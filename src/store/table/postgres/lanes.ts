@@ -26,11 +26,12 @@ export class Lanes<T> {
     this.#isScheduled = true
     setImmediate(() => {
       this.#isScheduled = false
-      this.#fill()
+      this.fill()
     })
   }
 
-  #fill(): void {
+  /** To be called when `take` may find more than it did. */
+  fill(): void {
     while (this.#running < this.#lanes && this.#queue.length > 0) {
       const batch = this.#take(this.#queue)
       if (batch.length === 0) return
@@ -39,7 +40,7 @@ export class Lanes<T> {
       this.#running++
       void this.#run(batch).finally(() => {
         this.#running--
-        this.#fill()
+        this.fill()
       })
     }
   }

@@ -2,6 +2,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
+import { isRowOfCluster } from '../layout/row-keys.js'
 import type {
   Changed,
   ChangeTogether,
@@ -15,6 +16,7 @@ import type {
   WalkRequest,
 } from '../layout/table.js'
 import { changeStatement, transientStatement } from './change-statement.js'
+import { ChangingRows } from './changing-rows.js'
 import { JOINT_LANES, JointChanges } from './joint-changes.js'
 import { Lanes } from './lanes.js'
 import { leavesAbsent, type PlannedChange, planChange } from './planned-change.js'
@@ -32,6 +34,8 @@ const CHANGE_LANES = 4
 const KEY_LANES = 4
 /** Reads of ranges, which may take longer, and of long values. */
 const LONG_LANES = 4
+/** Of changes, and of reads, of rows such as the oracle's, which do not wait behind what users write and read. */
+const CLUSTER_LANES = 2
 const BATCH_MAX = 256
 const BATCH_BYTES_MAX = 1 << 20
 const KEYS_PER_READ = 1000
@@ -48,7 +52,7 @@ export interface PostgresTableOptions {
 
 /** Opens a table, which `requireSoundTable` has looked at. @throws PostgresMissing */
 export async function openTable(address: PostgresAddress, options: PostgresTableOptions = {}): Promise<Table> {
-  const sessionsMax = CHANGE_LANES + JOINT_LANES + KEY_LANES + LONG_LANES
+  const sessionsMax = CHANGE_LANES + JOINT_LANES + KEY_LANES + LONG_LANES + 2 * CLUSTER_LANES
   const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning })
   try {
     const [[version] = []] = await sessions.ask({ text: 'select version()' })
@@ -80,6 +84,8 @@ interface WaitingChange extends Waiting<Changed> {
   readonly plan: PlannedChange
   /** Its caller has been told that the outcome is unknown. */
   isGivenUp: boolean
+  /** Called when it is given up while a statement has it. */
+  onGivenUp?: (() => void) | undefined
 }
 
 class PostgresTable implements Table {
@@ -92,14 +98,11 @@ class PostgresTable implements Table {
   readonly #table: string
   readonly #waitMs: number
   readonly #statements: ReadStatements
-  /** Rows that a batch is changing: a second change of one would only wait for the first. */
-  readonly #changing = new Set<string>()
-  readonly #changes = new Lanes<WaitingChange>(
-    CHANGE_LANES,
-    (queue) => this.#nextChanges(queue),
-    (batch) => this.#runChanges(batch),
-  )
+  readonly #changing = new ChangingRows()
+  readonly #changes = this.#laneOfChanges(CHANGE_LANES)
+  readonly #clusterChanges = this.#laneOfChanges(CLUSTER_LANES)
   readonly #reads = new Lanes<WaitingRead>(KEY_LANES, nextReads, (batch) => this.#runReads(batch))
+  readonly #clusterReads = new Lanes<WaitingRead>(CLUSTER_LANES, nextReads, (batch) => this.#runReads(batch))
   readonly #longReads = new Lanes<() => Promise<void>>(
     LONG_LANES,
     (queue) => queue.slice(0, 1),
@@ -147,7 +150,8 @@ class PostgresTable implements Table {
     if (wanted.settled !== true && wanted.columns.some(({ family }) => family === 'd'))
       return this.#long(endsAt, async () => (await this.#readKeys([{ keys, wanted }], endsAt))[0]?.rows() ?? [])
     const shape = shapeOf(wanted)
-    return new Promise((resolve, reject) => this.#reads.add({ keys, wanted, shape, endsAt, resolve, reject }))
+    const lanes = keys.every(isRowOfCluster) ? this.#clusterReads : this.#reads
+    return new Promise((resolve, reject) => lanes.add({ keys, wanted, shape, endsAt, resolve, reject }))
   }
 
   async #rowsOfRanges(
@@ -272,6 +276,7 @@ class PostgresTable implements Table {
     return new Promise((resolve, reject) => {
       const giveUp = (): void => {
         waiting.isGivenUp = true
+        waiting.onGivenUp?.()
         resolve('unknown')
       }
       const timer = setTimeout(giveUp, Math.min(withinMs, this.#waitMs))
@@ -287,8 +292,19 @@ class PostgresTable implements Table {
           reject(error)
         },
       }
-      this.#changes.add(waiting)
+      const lanes = isRowOfCluster(key) ? this.#clusterChanges : this.#changes
+      lanes.add(waiting)
     })
+  }
+
+  #laneOfChanges(lanes: number): Lanes<WaitingChange> {
+    const made = new Lanes<WaitingChange>(
+      lanes,
+      (queue) => this.#nextChanges(queue),
+      (batch) => this.#runChanges(batch),
+    )
+    this.#changing.onFree(() => made.fill())
+    return made
   }
 
   #nextChanges(queue: readonly WaitingChange[]): readonly WaitingChange[] {
@@ -312,14 +328,23 @@ class PostgresTable implements Table {
     const changes = batch.filter(({ isGivenUp }) => !isGivenUp).sort((a, b) => Buffer.compare(a.plan.key, b.plan.key))
     if (changes.length === 0) return
     const rows = changes.map(({ plan }) => keyText(plan.key))
-    for (const row of rows) this.#changing.add(row)
+    this.#changing.hold(rows, changes)
+    // The connection may be dead, which takes seconds to show: nobody waits for it once nobody wants its answer.
+    const allGivenUp = new Promise<never>((_, reject) => {
+      for (const change of changes)
+        change.onGivenUp = () => {
+          this.#changing.free([keyText(change.plan.key)], changes)
+          if (changes.every(({ isGivenUp }) => isGivenUp)) reject(new Error('all changes were given up'))
+        }
+    })
     try {
-      await this.#sessions.with((client) => this.#changeAll(client, changes))
+      const changed = this.#sessions.with((client) => Promise.race([this.#changeAll(client, changes), allGivenUp]))
+      await Promise.race([changed, allGivenUp]) // A connection may be long in the making.
     } catch (error) {
       const isCertain = kindOf(error) === 'lasting'
       for (const { resolve, reject } of changes) isCertain ? reject(unavailable(error)) : resolve('unknown')
     } finally {
-      for (const row of rows) this.#changing.delete(row)
+      this.#changing.free(rows, changes)
     }
   }
 
