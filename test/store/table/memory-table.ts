@@ -3,7 +3,9 @@ import { sleep } from '../../../src/event-loop/sleep.js'
 import { BIGTABLE } from '../../../src/store/table/bigtable/bigtable.js'
 import type {
   Changed,
+  ChangeTogether,
   Expected,
+  RowCondition,
   RowsRequest,
   RowWrite,
   Table,
@@ -11,6 +13,7 @@ import type {
   WalkedRows,
   WalkRequest,
 } from '../../../src/store/table/layout/table.js'
+import { type Hold, RowHolds } from './row-holds.js'
 import { TableRows } from './table-rows.js'
 
 /** What becomes of a change. `late`: it is answered before it is done, and done a while later. */
@@ -36,26 +39,38 @@ export class MemoryTable implements Table {
   readonly late: (() => void)[] = []
 
   readonly #delayMs: (() => number) | undefined
+  readonly #holds = new RowHolds()
+  readonly changeTogether?: ChangeTogether
 
-  /** @param delayMs twice per call. */
-  constructor(fate: FateOf = () => 'done', turns: () => number = () => 1, delayMs?: () => number) {
+  /**
+   * @param delayMs twice per call.
+   * @param isTogether whether rows change together.
+   */
+  constructor(
+    fate: FateOf = () => 'done',
+    turns: () => number = () => 1,
+    delayMs?: () => number,
+    { isTogether = false } = {},
+  ) {
     this.#fate = fate
     this.#turns = turns
     this.#delayMs = delayMs
+    if (isTogether) this.changeTogether = (rows, writes) => this.#inFlight(() => this.#changeTogether(rows, writes))
   }
 
   rows(request: RowsRequest): Promise<readonly TableRow[]> {
-    return this.#read(() => this.#rows.read(request))
+    return this.#read(request, () => this.#rows.read(request))
   }
 
   walk(request: WalkRequest): Promise<WalkedRows> {
-    return this.#read(() => this.#rows.walk(request, WALKED_AT_ONCE))
+    return this.#read(request, () => this.#rows.walk(request, WALKED_AT_ONCE))
   }
 
-  #read<T>(read: () => T): Promise<T> {
+  #read<T>(request: RowsRequest | WalkRequest, read: () => T): Promise<T> {
     this.calls.read++
     return this.#inFlight(async () => {
       await this.#pause()
+      if (request.settled) await new Promise<void>((run) => this.#holds.whenSettled(request, run))
       const found = read()
       await this.#pause()
       return found
@@ -71,16 +86,49 @@ export class MemoryTable implements Table {
 
   async #change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     await this.#pause()
+    await new Promise<void>((run) => this.#holds.whenFree([key], run))
     const fate = this.#fate(key, writes)
     const apply = (): Changed => this.#rows.change(key, expected, writes)
     if (fate === 'not done') return 'unknown'
     if (fate === 'late') {
-      this.late.push(apply)
+      this.late.push(() => this.#holds.whenFree([key], apply))
       return 'unknown'
     }
     const changed = apply()
     await this.#pause()
     return fate === 'done' ? changed : 'unknown'
+  }
+
+  /** Of a change that is late the rows are locked for some turns of the event loop. */
+  async #changeTogether(rows: readonly RowCondition[], writes: Parameters<ChangeTogether>[1]): Promise<Changed> {
+    this.calls.change++
+    await this.#pause()
+    const keys = rows.map(({ key }) => key)
+    const hold = await new Promise<Hold>((run) => this.#holds.whenFree(keys, () => run(this.#holds.take(keys))))
+    let isLate = false
+    try {
+      const isAsExpected = rows.every(({ key, expected }) => this.#rows.isAs(key, expected))
+      await this.#pause()
+      const all = isAsExpected ? await writes() : undefined
+      if (all === undefined) return 'refused'
+      await this.#pause()
+      const fate = this.#fate(keys[0] ?? Buffer.alloc(0), all[0] ?? [])
+      if (fate === 'not done') return 'unknown'
+      const apply = (): void => {
+        for (const [i, key] of keys.entries()) this.#rows.write(key, all[i] ?? [])
+        hold.end()
+      }
+      isLate = fate === 'late'
+      if (isLate)
+        void this.#pause()
+          .then(() => this.#pause())
+          .then(apply)
+      else apply()
+      await this.#pause()
+      return fate === 'done' ? 'done' : 'unknown'
+    } finally {
+      if (!isLate) hold.end()
+    }
   }
 
   /** What no server does: without a condition. */

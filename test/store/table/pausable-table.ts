@@ -1,4 +1,4 @@
-import type { Table } from '../../../src/store/table/layout/table.js'
+import type { ChangeTogether, Table } from '../../../src/store/table/layout/table.js'
 
 /** The table of a server that can be stopped: calls begin, and answers arrive, when it goes on. */
 export class PausableTable implements Table {
@@ -6,8 +6,13 @@ export class PausableTable implements Table {
   #going: Promise<void> | undefined
   #goOn: () => void = () => {}
 
+  readonly changeTogether?: ChangeTogether
+
   constructor(table: Table) {
     this.#table = table
+    if (table.changeTogether !== undefined)
+      this.changeTogether = (rows, writes, withinMs) =>
+        this.#call(async () => table.changeTogether?.(rows, () => this.#call(writes), withinMs) ?? 'refused')
   }
 
   get engine(): Table['engine'] {

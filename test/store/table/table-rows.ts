@@ -58,10 +58,13 @@ export class TableRows {
     return { rows, left: undefined }
   }
 
-  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Changed {
+  isAs(key: Buffer, expected: Expected): boolean {
     const cell = this.#rows.get(keyText(key))?.get(columnOf(expected))
-    const isExpected = expected.value === undefined ? cell === undefined : cell?.value.equals(expected.value) === true
-    if (!isExpected) return 'refused'
+    return expected.value === undefined ? cell === undefined : cell?.value.equals(expected.value) === true
+  }
+
+  change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Changed {
+    if (!this.isAs(key, expected)) return 'refused'
     if (writes === 'remove') this.remove(key)
     else this.write(key, writes)
     return 'done'

@@ -1,5 +1,6 @@
 import type {
   Changed,
+  ChangeTogether,
   Expected,
   RowsRequest,
   RowWrite,
@@ -15,8 +16,15 @@ export class WatchedTable implements Table {
   onWalk: (request: WalkRequest) => Promise<void> | undefined = () => undefined
   reads = 0
 
+  readonly changeTogether?: ChangeTogether
+
   constructor(table: Table) {
     this.#table = table
+    if (table.changeTogether !== undefined)
+      this.changeTogether = async (rows, ...others) => {
+        for (const { key } of rows) await this.onChange(key)
+        return table.changeTogether?.(rows, ...others) ?? 'refused'
+      }
   }
   get engine(): Table['engine'] {
     return this.#table.engine
