@@ -5,6 +5,9 @@ RUN npm ci
 COPY tsconfig.json tsconfig.build.json ./
 COPY src ./src
 RUN npm run build && npm prune --omit=dev
+# For a store that servers share: pg@8, or @google-cloud/bigtable@6.5.1.
+ARG STORE_CLIENT=
+RUN if [ -n "$STORE_CLIENT" ]; then npm install --save-prod --omit=dev --ignore-scripts "$STORE_CLIENT"; fi
 
 FROM node:24-bookworm-slim
 ENV NODE_ENV=production

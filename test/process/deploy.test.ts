@@ -45,6 +45,27 @@ interface Compose {
   readonly volumes: Readonly<Record<string, unknown>>
 }
 
+interface SharedCompose {
+  readonly services: Readonly<
+    Record<
+      string,
+      {
+        readonly build?: { readonly context: string; readonly args: Readonly<Record<string, string>> }
+        readonly image: string
+        readonly entrypoint?: readonly string[]
+        readonly ports?: readonly string[]
+        readonly volumes?: readonly string[]
+        readonly environment: Readonly<Record<string, string>>
+        readonly depends_on?: Readonly<Record<string, { readonly condition: string }>>
+        readonly healthcheck?: { readonly test: readonly string[] }
+        readonly ulimits?: { readonly nofile: number }
+        readonly stop_grace_period?: string
+      }
+    >
+  >
+  readonly volumes: Readonly<Record<string, unknown>>
+}
+
 interface Labels {
   readonly [name: string]: string
 }
@@ -159,6 +180,39 @@ test('the compose file builds the image, and agrees with it and with the unit', 
   expect(config.tokenFile).toBe(`/run/secrets/${perkv.secrets}`)
   expect(perkv.ulimits.nofile).toBe(Number(settings('LimitNOFILE')))
   expect(perkv.stop_grace_period).toBe(`${settings('TimeoutStopSec')}s`)
+})
+
+test("the compose file with PostgreSQL makes the table, and starts servers on it by the image's command", () => {
+  const text = readFileSync(join(DEPLOY, 'compose-postgres.yaml'), 'utf8')
+  const { services, volumes } = parse(text, { merge: true }) as SharedCompose
+  const { postgres, init, ...servers } = services
+  const store = 'postgres://perkv@postgres/perkv'
+  const address = new URL(store)
+  const stage = parseDockerfile(readFileSync(join(DEPLOY, '../../Dockerfile'), 'utf8')).at(-1)
+  const imageHas = (name: string): string =>
+    stage?.instructions.find((instruction) => instruction.name === name)?.text ?? name
+  const [node, program, , ...flags] = JSON.parse(imageHas('ENTRYPOINT')) as string[]
+
+  const password = text.match(/\$\{PGPASSWORD:\?.+\}/)?.[0]
+  expect(postgres?.environment).toEqual({ POSTGRES_USER: address.username, POSTGRES_PASSWORD: password })
+  expect(address.hostname).toBe('postgres')
+  expect(postgres?.volumes).toEqual([`${Object.keys(volumes)}:/var/lib/postgresql/data`])
+  expect(postgres?.healthcheck?.test).toContain('pg_isready')
+  expect(init?.entrypoint).toEqual([node, program, 'store', 'init', store])
+  expect(init?.depends_on).toEqual({ postgres: { condition: 'service_healthy' } })
+
+  expect(Object.keys(servers)).toEqual(['perkv1', 'perkv2'])
+  for (const [name, server] of Object.entries(servers)) {
+    const config = readConfig(flags, { ...server.environment })
+    expect(config).toMatchObject({ store: { place: store }, advertise: `http://${name}:${imageHas('EXPOSE')}` })
+    expect(server.environment['PGPASSWORD']).toBe(password)
+    expect(server.ports).toEqual([`127.0.0.1:740${name.at(-1)}:${imageHas('EXPOSE')}`]) // Without tokens: this machine alone.
+    expect(server.depends_on).toEqual({ init: { condition: 'service_completed_successfully' } })
+    expect(server.build).toEqual({ context: '../..', args: { STORE_CLIENT: 'pg@8' } })
+    expect(server.image).toBe(init?.image)
+    expect(server.ulimits?.nofile).toBe(Number(settings('LimitNOFILE')))
+    expect(server.stop_grace_period).toBe(`${settings('TimeoutStopSec')}s`)
+  }
 })
 
 test('the manifest runs servers that share a table, find each other, and are stopped as a container is', () => {

@@ -99,8 +99,8 @@ function context(): ReadonlySet<string> {
 async function buildStage({ instructions }: Stage, root: Root, stages: ReadonlyMap<string, Root>): Promise<void> {
   const sent = context()
   for (const { name, flags, text } of instructions) {
-    if (name === 'ENV') {
-      const [, variable = '', value = ''] = /^(\w+)=(\S+)$/.exec(text) ?? []
+    if (name === 'ENV' || name === 'ARG') {
+      const [, variable = '', value = ''] = /^(\w+)=(\S*)$/.exec(text) ?? []
       root.env[variable] = value
     } else if (name === 'WORKDIR') {
       root.workdir = root.at(text)
