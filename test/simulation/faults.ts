@@ -40,6 +40,9 @@ export interface Profile {
   readonly servers: number
   /** Of several servers: a second of what they wait for before they collect. */
   readonly safePointSecondMs: number
+  /** The same: whether rows of the table change together, and after how long its transactions end of which nothing is heard. */
+  readonly changesTogether: boolean
+  readonly idleMs: number
   /** The same: see `HintedCells.registeringMs`. */
   readonly registeringMs: number
   /** The same: how a server stands still at most, and of the logs of servers. */
@@ -107,7 +110,8 @@ const FAULTS_OF_SHARED = {
 
 export function drawProfile(random: Random, store: StoreName): Profile {
   const profile = drawAlone(random, store)
-  return store === 'shared' ? drawShared(random, profile) : profile
+  if (store !== 'shared') return profile
+  return { ...drawShared(random, profile), changesTogether: random.chance(0.5), idleMs: random.pick([500, 5000]) }
 }
 
 /** No machine takes anything with it. */
@@ -175,6 +179,8 @@ function drawAlone(random: Random, store: StoreName): Profile {
     store,
     servers: 1,
     safePointSecondMs: 1000,
+    changesTogether: false,
+    idleMs: 0,
     registeringMs: 4000,
     pausesMs: [30_000],
     logs: { beatMs: 250, chunkEntriesMax: 256 },

@@ -5,7 +5,9 @@ import { RECORD } from '../../src/store/table/layout/layout.js'
 import { rowKeyOfSystem } from '../../src/store/table/layout/row-keys.js'
 import type {
   Changed,
+  ChangeTogether,
   Expected,
+  RowCondition,
   RowsRequest,
   RowWrite,
   Table,
@@ -14,6 +16,7 @@ import type {
   WalkRequest,
 } from '../../src/store/table/layout/table.js'
 import { encodeSafePoint } from '../../src/store/table/rows/safe-point-record.js'
+import { type Hold, RowHolds } from '../store/table/row-holds.js'
 import { TableRows } from '../store/table/table-rows.js'
 import type { Faults } from './faults.js'
 import type { Ledger } from './ledger.js'
@@ -23,10 +26,40 @@ import type { Owner, Scheduler } from './scheduler.js'
 const GIVES_UP_MS = 5000
 /** A change that is late, or a copy of it, is done within this time. */
 const LATE_MS_MAX = 30_000
+/** How long the table at most takes to find out that a server is gone, or has asked for nothing for too long. */
+const LOOKS_MS_MAX = 4000
+
+/** A transaction of several rows in the table. */
+class Session {
+  /** The server has dropped the connection. */
+  isLeft = false
+  isOver = false
+  readonly #hold: Hold
+
+  constructor(hold: Hold) {
+    this.#hold = hold
+  }
+
+  /** One that was rolled back is answered with an error. */
+  commit(write: () => void): Changed {
+    if (this.isOver) return 'unknown'
+    write()
+    this.end()
+    return 'done'
+  }
+
+  end(): void {
+    this.isOver = true
+    this.#hold.end()
+  }
+}
 
 /** The table of all servers. What a server has sent arrives when it may be dead; what is answered arrives while it lives and runs. */
 export class SharedTable {
   readonly rows: TableRows
+  readonly holds = new RowHolds()
+  /** Transactions of several rows: how many were begun, and how many committed. */
+  readonly joint = { begun: 0, committed: 0 }
 
   constructor(
     readonly scheduler: Scheduler,
@@ -51,17 +84,19 @@ export class TableLink implements Table {
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly #table: SharedTable
   readonly #owner: Owner
+  readonly changeTogether?: ChangeTogether
 
   constructor(table: SharedTable, owner: Owner) {
     this.#table = table
     this.#owner = owner
+    if (table.faults.profile.changesTogether) this.changeTogether = (rows, writes) => this.#changeTogether(rows, writes)
   }
 
   rows(request: RowsRequest): Promise<readonly TableRow[]> {
     this.calls.read++
     return new Promise((resolve, reject) => {
       const { rows, faults } = this.#table
-      this.#arrive('read', () => {
+      this.#arriveToRead('read', request, () => {
         if (faults.strikes('table_failed')) return this.#answer('fails', () => reject(unavailable()))
         const first = rows.read(request)
         const answer = (found: readonly TableRow[]): void => this.#answer('rows', () => resolve(found))
@@ -81,7 +116,7 @@ export class TableLink implements Table {
     this.calls.read++
     return new Promise((resolve, reject) => {
       const { rows, faults } = this.#table
-      this.#arrive('walk', () => {
+      this.#arriveToRead('walk', request, () => {
         if (faults.strikes('table_failed')) return this.#answer('fails', () => reject(unavailable()))
         const { random } = faults
         const rowsMax = random.chance(0.5) ? Number.POSITIVE_INFINITY : 1 + random.below(8)
@@ -102,22 +137,104 @@ export class TableLink implements Table {
   change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     this.calls.change++
     return new Promise((resolve) => {
-      const { rows, faults } = this.#table
+      const { rows, holds, faults } = this.#table
       const apply = (): Changed => rows.change(key, expected, writes)
       const giveUp = (): void => this.#giveUp(() => resolve('unknown'))
       if (faults.strikes('table_lost')) return giveUp()
       const isLate = faults.strikes('table_late')
-      if (isLate || faults.strikes('table_twice')) this.#late(apply)
+      if (isLate || faults.strikes('table_twice')) this.#late(() => holds.whenFree([key], apply))
       if (isLate) return giveUp()
-      this.#arrive('change', () => {
-        const changed = apply()
-        if (faults.strikes('table_answer_lost')) return giveUp()
-        this.#answer(changed, () => resolve(changed))
-      })
+      this.#arrive('change', () =>
+        holds.whenFree([key], () => {
+          const changed = apply()
+          if (faults.strikes('table_answer_lost')) return giveUp()
+          this.#answer(changed, () => resolve(changed))
+        }),
+      )
     })
   }
 
+  /** Three steps, any of which may be the last that is heard of the server: the locks, what it writes, and the commit. */
+  #changeTogether(expected: readonly RowCondition[], writes: Parameters<ChangeTogether>[1]): Promise<Changed> {
+    this.calls.change++
+    return new Promise((resolve, reject) => {
+      const { rows, holds, faults } = this.#table
+      const keys = expected.map(({ key }) => key)
+      const giveUp = (): void => this.#giveUp(() => resolve('unknown'))
+      const rollBack = (session: Session, settle: () => void): void =>
+        this.#arrive('rollback', () => {
+          session.end()
+          this.#answer('rolled back', settle)
+        })
+      const goOn = (session: Session): void => {
+        writes().then(
+          (all) => {
+            if (all === undefined) return rollBack(session, () => resolve('refused'))
+            const write = (): void => {
+              for (const [i, key] of keys.entries()) rows.write(key, all[i] ?? [])
+              this.#table.joint.committed++
+            }
+            this.#commit(session, write, resolve)
+          },
+          (error: unknown) => rollBack(session, () => reject(error)),
+        )
+      }
+      if (faults.strikes('table_lost')) return giveUp()
+      this.#arrive('locks', () =>
+        holds.whenFree(keys, () => {
+          if (!expected.every((each) => rows.isAs(each.key, each.expected)))
+            return this.#answer('refused', () => resolve('refused'))
+          const session = new Session(holds.take(keys))
+          this.#table.joint.begun++
+          this.#watch(session)
+          if (!faults.strikes('table_answer_lost')) return this.#answer('locked', () => goOn(session))
+          session.isLeft = true
+          giveUp()
+        }),
+      )
+    })
+  }
+
+  #commit(session: Session, write: () => void, resolve: (changed: Changed) => void): void {
+    const { faults } = this.#table
+    const giveUp = (): void => this.#giveUp(() => resolve('unknown'))
+    if (faults.strikes('table_lost')) {
+      session.isLeft = true
+      giveUp()
+    } else if (faults.strikes('table_late')) {
+      this.#late(() => session.commit(write))
+      giveUp()
+    } else
+      this.#arrive('commit', () => {
+        const changed = session.commit(write)
+        if (faults.strikes('table_answer_lost')) giveUp()
+        else this.#answer(changed, () => resolve(changed))
+      })
+  }
+
+  /** Rolls a transaction back when its server is found gone, or has asked for nothing for too long. */
+  #watch(session: Session): void {
+    const { scheduler, nature, faults } = this.#table
+    const idleAtMs = scheduler.nowMs + faults.profile.idleMs
+    const look = (): void => {
+      if (session.isOver) return
+      if (session.isLeft || !this.#owner.isAlive || scheduler.nowMs >= idleAtMs) session.end()
+      else lookLater()
+    }
+    const lookLater = (): void => {
+      scheduler.schedule(nature, 1 + LOOKS_MS_MAX * faults.random.next() ** 2, 'table looks for the gone', look)
+    }
+    lookLater()
+  }
+
   async close(): Promise<void> {}
+
+  #arriveToRead(label: string, request: RowsRequest | WalkRequest, run: () => void): void {
+    this.#arrive(label, () => {
+      if (request.settled) this.#table.holds.whenSettled(request, run)
+      else run()
+    })
+  }
 
   #arrive(label: string, run: () => void): void {
     const { scheduler, nature } = this.#table

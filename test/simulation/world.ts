@@ -175,6 +175,8 @@ class World {
     for (const { starts } of this.#servers) add('server_starts', starts)
     add('runs', this.#ledger.cells.runs.length)
     add('grants', this.#leases.grants)
+    add('joint_changes_begun', this.#table.joint.begun)
+    add('joint_changes_committed', this.#table.joint.committed)
     add('virtual_seconds', Math.round(this.#scheduler.nowMs / 1000))
     for (const [name, count] of this.#faults.counts) add(`fault ${name}`, count)
     for (const [name, count] of this.#counts) add(`program ${name}`, count)
