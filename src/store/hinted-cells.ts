@@ -20,8 +20,18 @@ export interface HintedCells {
   follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void>
   /** Fulfilled when all registrations written before the call are known. @throws KvError `storage_unavailable` */
   refresh(): Promise<void>
-  /** @param listener gets the observer id of each cell for which this process commits a change. Must not throw. */
+  /** Call when a registration was written: where servers can wake each other, they read it soon. */
+  announce(): void
+  /**
+   * @param listener gets the observer id of each cell for which this process commits a change, or another one that says so. Must
+   *   not throw.
+   */
   listen(listener: (id: Timestamp) => void): void
+  /**
+   * Call while a claim waits, so that other servers tell this one of the observer's cells.
+   * @returns how many times longer than without them it may wait between two looks.
+   */
+  patience(id: Timestamp, waitingMs: number): number
 
   /** Hinted cells, ascending. Fewer than `limit` only at the end. @throws KvError `storage_unavailable` */
   hinted(id: Timestamp, page: CellPage): Promise<FoundCell[]>

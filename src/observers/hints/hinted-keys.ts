@@ -82,6 +82,7 @@ export class HintedKeys implements DirtyKeys {
   }
 
   async written(stored: StoredObserver | undefined): Promise<void> {
+    this.#cells.announce()
     if (stored?.sinceTs === 0) await this.#takeEffect(stored.name)
     await this.refresh()
     if (stored === undefined) this.#sources.sweep()

@@ -168,9 +168,10 @@ export class HintedObserver implements ActiveObserver {
   // ---- Claims
 
   async claim(order: ClaimOrder): Promise<Notification[]> {
-    const { store } = this.#sources
+    const { store, cells } = this.#sources
     this.#seen(order.worker)
-    const untilMs = store.time.elapsedMs() + order.waitMs
+    const beganMs = store.time.elapsedMs()
+    const untilMs = beganMs + order.waitMs
     for (let pollMs = POLL_MS_MIN; ; pollMs = Math.min(POLL_MS_MAX, pollMs * 1.5)) {
       if (this.#ended?.error !== undefined) throw this.#ended.error
       if (this.#ended !== undefined || this.#stored.isPaused) return []
@@ -184,7 +185,8 @@ export class HintedObserver implements ActiveObserver {
       if (found.length > 0 || leftMs <= 0) return found
       const signal = signalOf(order.signal)
       if (signal?.aborted) return []
-      if (wakes === this.#wakes) await this.#sleep(Math.min(leftMs, pollMs * (0.5 + this.#sources.random())), signal)
+      const restMs = pollMs * (0.5 + this.#sources.random()) * cells.patience(this.id, untilMs - leftMs - beganMs)
+      if (wakes === this.#wakes) await this.#sleep(Math.min(leftMs, restMs), signal)
     }
   }
 

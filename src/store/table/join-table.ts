@@ -53,7 +53,7 @@ export interface JoinCallbacks {
   readonly onEnd: (message: string) => void
 }
 
-interface JoinOptions extends JoinCallbacks {
+export interface JoinOptions extends JoinCallbacks {
   readonly serving: Serving
   readonly clock: Clock
   readonly registeringMs?: number | undefined

@@ -23,6 +23,7 @@ import type { TimeSource } from '../time-source.js'
 import { FEED_FORMAT } from './format/format-row.js'
 import type { Table } from './layout/table.js'
 import { TableScan } from './layout/table-scan.js'
+import { WakeUps } from './layout/wake-ups.js'
 import { Decisions, type DecisionsOptions } from './log/decisions.js'
 import { ExpiryRows } from './log/expiry-rows.js'
 import { FeedRow } from './log/feed-row.js'
@@ -30,7 +31,7 @@ import { LogCollection } from './log/log-collection.js'
 import { LogReader, type LogReaderOptions } from './log/log-reader.js'
 import { removedBy } from './log/log-record.js'
 import { ServerLog, type ServerLogOptions } from './log/server-log.js'
-import { TableChangeLog } from './log/table-change-log.js'
+import { FEED, TableChangeLog } from './log/table-change-log.js'
 import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
@@ -93,8 +94,8 @@ export interface TableStoreOptions {
   readonly format?: (() => number) | undefined
   /** For tests: see `RowTableOptions`. */
   readonly rowBytesMax?: number | undefined
-  /** For tests. `beatMs`: how often this server closes what has passed in its log, and looks at all logs. */
-  readonly logs?: Pick<ServerLogOptions, 'beatMs' | 'chunkEntriesMax'> | undefined
+  /** For tests. `beatMs`: how often this server closes what has passed in its log, and looks at all logs unless `lookMs` says. */
+  readonly logs?: (Pick<ServerLogOptions, 'beatMs' | 'chunkEntriesMax'> & { readonly lookMs?: number }) | undefined
   readonly onClose?: (() => void) | undefined
 }
 
@@ -130,6 +131,7 @@ export class TableStore implements Store {
   readonly #resolver = new LockResolver(this)
   readonly #decisions: Decisions
   readonly #logs: LogCollection
+  readonly #wakeUps: WakeUps
   readonly #dead = new DeadLocks({ resolver: this.#resolver, now: () => this.now() })
   readonly #polling: KeyPolling
   readonly #waits: WaitReports
@@ -157,7 +159,9 @@ export class TableStore implements Store {
     this.answers = answers
     this.cursorSecret = options.cursorSecret
     this.#scan = new TableScan(table)
-    this.#polling = new KeyPolling(table, this.#dead)
+    const wakeUps = new WakeUps(options.table.broadcast)
+    this.#wakeUps = wakeUps
+    this.#polling = new KeyPolling(table, this.#dead, wakeUps)
     this.#safePoint = new SafePoint({
       ...{ table, clock, source: oracle, knownToAllMs: options.knownToAllMs },
       restored: () => restoreGate.safePoint,
@@ -171,8 +175,8 @@ export class TableStore implements Store {
     this.system = system
     const { observed } = this
     const registrations = new Registrations(observed, registeringMs)
-    const hints = new Hints(table, observed, registrations)
-    const cellSources = { observed, registrations, hints }
+    const hints = new Hints(table, observed, registrations, wakeUps)
+    const cellSources = { observed, registrations, hints, wakeUps }
     const feed = new FeedRow(table, registrations.registering)
     const expiries = new ExpiryRows(table)
     const look: DecisionsOptions['look'] = (keys, startTs) => this.#rows.commitTsOf(keys, startTs)
@@ -182,7 +186,7 @@ export class TableStore implements Store {
       if (decision.commitTs > restoreGate.safePoint) await this.#removeRange(range, decision.commitTs)
       return decision.commitTs
     }
-    const log = new ServerLog({ table, source: oracle, ...options.logs })
+    const log = new ServerLog({ table, source: oracle, onClosed: () => wakeUps.tell(FEED), ...options.logs })
     this.#decisions = new Decisions({ feed, expiries, look, end, log })
     const reader = new LogReader({ table, source: oracle, end })
     const seenFormat = options.format ?? (() => restoreGate.seenFormat)
@@ -194,8 +198,8 @@ export class TableStore implements Store {
       },
     }
     this.log = new TableChangeLog({
-      ...{ table, source: oracle, feed, reader, expiries, format, look },
-      ...{ seenFormat, safePoint: this.#safePoint, lookMs: options.logs?.beatMs },
+      ...{ table, source: oracle, feed, reader, expiries, format, look, wakeUps },
+      ...{ seenFormat, safePoint: this.#safePoint, lookMs: options.logs?.lookMs ?? options.logs?.beatMs },
     })
     this.#logs = new LogCollection({ feed, reader, expiries, log: this.log, safePoint: this.#safePoint })
     const cells = new CellRows(table, oracle, cellSources)
@@ -210,7 +214,7 @@ export class TableStore implements Store {
       ...{ collection: this.#collection, decisions: this.#decisions },
     })
     this.#calls = new WriteCalls({ rows: this.#rows, validateReads: this.validateReads, takesCommitTs: true })
-    this.#pessimistic = new PollingLocks(this.#rows, this.#reads, waits, this.#dead)
+    this.#pessimistic = new PollingLocks(this.#rows, this.#reads, { reports: waits, dead: this.#dead, wakeUps })
     const restoring = new TableRestoring(options.table, restoreGate, oracle, this.#rows.shortValueBytesMax)
     const collection = this.#collection
     const fault = (): string | undefined => restoreGate.fault ?? this.#watch?.fault ?? oracle.state.late
@@ -335,6 +339,7 @@ export class TableStore implements Store {
     this.#pessimistic.close()
     this.#dead.close()
     this.#polling.close()
+    this.#wakeUps.close()
     this.#safePoint.close()
     this.#restoreGate.close()
     this.#watch?.close()

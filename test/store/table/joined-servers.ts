@@ -5,7 +5,7 @@ import { Clock } from '../../../src/oracle/clock.js'
 import { type Answering, asksBy } from '../../../src/oracle/signed-ask.js'
 import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import type { Serving } from '../../../src/store/table/format/format-row.js'
-import { joinTable } from '../../../src/store/table/join-table.js'
+import { type JoinOptions, joinTable } from '../../../src/store/table/join-table.js'
 import type { Table } from '../../../src/store/table/layout/table.js'
 
 export interface JoinedServer {
@@ -30,12 +30,17 @@ export class JoinedServers {
   }
 
   /** @param registeringMs so short that observers need not be waited for; a short one makes a server read the table often. */
-  async start(name: string, serving: Serving, registeringMs = 20): Promise<JoinedServer> {
+  async start(
+    name: string,
+    serving: Serving,
+    registeringMs = 20,
+    { table = this.#table, logs }: { readonly table?: Table; readonly logs?: JoinOptions['logs'] } = {},
+  ): Promise<JoinedServer> {
     const url = `http://${name}`
     const ends: string[] = []
     const warnings: string[] = []
-    const { store, member } = await joinTable(this.#table, {
-      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs },
+    const { store, member } = await joinTable(table, {
+      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs, logs },
       onRole: () => {},
       onTimestamps: (message) => void warnings.push(message),
       onEnd: (message) => void ends.push(message),

@@ -1,6 +1,7 @@
 import { KvError } from '../../../src/errors/kv-error.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
 import { BIGTABLE } from '../../../src/store/table/bigtable/bigtable.js'
+import type { Broadcast } from '../../../src/store/table/layout/broadcast.js'
 import type {
   Changed,
   ChangeTogether,
@@ -32,6 +33,7 @@ export class MemoryTable implements Table {
   readonly engine = BIGTABLE
   readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
+  broadcast: Broadcast | undefined
   readonly #rows = new TableRows()
   readonly #fate: FateOf
   readonly #turns: () => number

@@ -1,3 +1,5 @@
+import type { Broadcast } from './broadcast.js'
+
 /** Column families of the table: see README.md in this folder. */
 export type Family = 'l' | 'w' | 'r' | 'd' | 'v' | 'o'
 
@@ -144,5 +146,7 @@ export interface Table {
   readonly calls: { readonly read: number; readonly change: number }
   /** Calls in flight, and the bytes that they send. */
   readonly inFlight: { readonly calls: number; readonly bytes: number }
+  /** Absent where an engine has nothing of the kind. */
+  readonly broadcast?: Broadcast | undefined
   close(): Promise<void>
 }

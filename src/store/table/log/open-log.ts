@@ -47,6 +47,7 @@ export interface OpenLogOptions {
   readonly pause: (ms: number) => Promise<void>
   readonly elapsedMs: () => number
   readonly chunkEntriesMax?: number | undefined
+  readonly onClosed?: (() => void) | undefined
 }
 
 /**
@@ -191,6 +192,7 @@ export class OpenLog {
     }
     let closable = this.closable
     for (const { commitTs } of this.#open) closable = Math.min(closable, commitTs - 1)
+    const closesMore = closable > this.#closed
     this.#closed = Math.max(this.#closed, closable)
     const writes: ColumnWrite[] = []
     if (decisions.length + outcomes.length > 0) {
@@ -205,6 +207,7 @@ export class OpenLog {
       if (isFull) await this.#fill(writes)
       else this.#revision = await this.#change(this.#chunk, chunkIs(this.#revision), writes, this.#headWith(state))
       for (const { fulfil } of waiting) fulfil()
+      if (closesMore) this.#options.onClosed?.()
     } catch (error) {
       this.#isOver = true
       for (const { reject } of waiting) reject(error)

@@ -26,6 +26,8 @@ export interface ServerLogOptions {
   readonly pause?: ((ms: number) => Promise<void>) | undefined
   readonly elapsedMs?: (() => number) | undefined
   readonly chunkEntriesMax?: number | undefined
+  /** Called when the log has closed more than before. */
+  readonly onClosed?: (() => void) | undefined
   /** For tests. */
   readonly beatMs?: number | undefined
 }
@@ -54,12 +56,13 @@ export class ServerLog {
     pause = pauseOf,
     elapsedMs = () => performance.now(),
     chunkEntriesMax,
+    onClosed,
     beatMs = BEAT_MS,
   }: ServerLogOptions) {
     this.#beatMs = beatMs
     this.#source = source
     this.#pause = pause
-    const options = { table, revisions: new Revisions(), pause, elapsedMs, chunkEntriesMax }
+    const options = { table, revisions: new Revisions(), pause, elapsedMs, chunkEntriesMax, onClosed }
     this.#begin = () => OpenLog.begin(source, options)
   }
 

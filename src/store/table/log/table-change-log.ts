@@ -20,6 +20,7 @@ import { FEED_FORMAT } from '../format/format-row.js'
 import { atOrBelow, between, decodeCells, LOCK_COLUMN, type RowCells, valueColumn, valuesIn } from '../layout/layout.js'
 import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { ColumnRange, Table, TableRow } from '../layout/table.js'
+import type { WakeUps } from '../layout/wake-ups.js'
 import type { DecisionsOptions } from './decisions.js'
 import type { ExpiryRow, ExpiryRows } from './expiry-rows.js'
 import type { FeedRow } from './feed-row.js'
@@ -31,8 +32,12 @@ const KEYS_AT_ONCE = 256
 /** A page ends early with the value that reaches this many bytes. */
 const PAGE_BYTES = 1024 * 1024
 const LONG_VALUES_MAX = 32
-/** Least time between the beginnings of two looks at the logs. */
+/** Least time between the beginnings of two looks at the logs, */
 const LOOK_MS = 250
+/** and where a log was told to have closed more. */
+const TOLD_LOOK_MS = 50
+/** The topic of that. */
+export const FEED = 'feed'
 
 export interface TableChangeLogOptions {
   readonly table: Table
@@ -46,6 +51,7 @@ export interface TableChangeLogOptions {
   readonly format: () => number
   readonly seenFormat: () => number
   readonly look: DecisionsOptions['look']
+  readonly wakeUps: Pick<WakeUps, 'listenAWhile'>
   /** For tests. */
   readonly lookMs?: number | undefined
 }
@@ -65,6 +71,8 @@ export class TableChangeLog implements ChangeLog {
   #hasBegun = false
   #looking: Promise<Timestamp> | undefined
   #lookedMs = Number.NEGATIVE_INFINITY
+  /** Aborted when a log has closed more since the last look. */
+  #told = new AbortController()
 
   constructor(options: TableChangeLogOptions) {
     this.#options = options
@@ -117,9 +125,15 @@ export class TableChangeLog implements ChangeLog {
   }
 
   async #look(): Promise<Timestamp> {
-    const { source, reader, lookMs = LOOK_MS } = this.#options
-    const restMs = this.#lookedMs + lookMs - performance.now()
-    if (restMs > 0) await sleep(restMs)
+    const { source, reader, lookMs = LOOK_MS, wakeUps } = this.#options
+    wakeUps.listenAWhile(FEED, () => this.#told.abort())
+    const rest = async (ms: number, signal?: AbortSignal): Promise<void> => {
+      const restMs = this.#lookedMs + ms - performance.now()
+      if (restMs > 0) await sleep(restMs, signal)
+    }
+    await rest(Math.min(TOLD_LOOK_MS, lookMs))
+    await rest(lookMs, this.#told.signal).catch(() => {})
+    this.#told = new AbortController()
     this.#lookedMs = performance.now()
     await source.next()
     return reader.poll()

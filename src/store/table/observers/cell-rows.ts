@@ -37,6 +37,7 @@ import { Revisions } from '../layout/revisions.js'
 import { keyOfRow, reservedRowRange, rowKeyOf, rowKeyOfSystem, systemNameOf } from '../layout/row-keys.js'
 import { writeRecord } from '../layout/server-record.js'
 import type { Cell, ColumnRange, ColumnWrite, Expected, Table, TableRow } from '../layout/table.js'
+import type { WakeUps } from '../layout/wake-ups.js'
 import type { CellSources } from './cell-sources.js'
 import type { Hints } from './hints.js'
 import type { Registrations } from './registrations.js'
@@ -47,6 +48,8 @@ const CELLS_AT_A_TIME = 64
 /** Parallel calls. More would wait in the client until they time out. */
 const CALLS_AT_ONCE = 64
 const SWEPT_AT_A_TIME = 256
+/** The topic of registrations. */
+const OBSERVERS = 'observers'
 const TIMED = Buffer.from('\0\0expiring/', 'latin1')
 
 /**
@@ -63,27 +66,37 @@ export class CellRows implements HintedCells {
   readonly #observed: Observed
   readonly #registrations: Registrations
   readonly #hints: Hints
+  readonly #wakeUps: WakeUps
   readonly #revisions = new Revisions()
 
-  constructor(table: Table, source: TimestampSource, { observed, registrations, hints }: CellSources) {
+  constructor(table: Table, source: TimestampSource, { observed, registrations, hints, wakeUps }: CellSources) {
     this.#table = table
     this.#source = source
     this.#observed = observed
     this.#registrations = registrations
     this.#hints = hints
+    this.#wakeUps = wakeUps
   }
 
   get registeringMs(): number {
     return this.#registrations.registeringMs
   }
   follow(load: () => Promise<readonly RegisteredObserver[]>): Promise<void> {
+    this.#wakeUps.follow(OBSERVERS, () => void this.refresh().catch(() => {}))
     return this.#registrations.follow(load)
+  }
+  announce(): void {
+    this.#wakeUps.announce(OBSERVERS)
   }
   refresh(): Promise<void> {
     return this.#registrations.refresh(this.#source.last)
   }
   listen(listener: (id: Timestamp) => void): void {
     this.#hints.listen(listener)
+  }
+  patience(id: Timestamp, waitingMs: number): number {
+    this.#hints.listenAWhile(id)
+    return this.#wakeUps.patience(waitingMs)
   }
 
   // ---- Reads
@@ -173,7 +186,9 @@ export class CellRows implements HintedCells {
       [{ family: 'o', qualifier: CLAIM, value }],
     )
     if (!isDone) return undefined
-    return claim === undefined ? 'free' : { ...claim, value }
+    if (claim !== undefined) return { ...claim, value }
+    this.#hints.tell(id)
+    return 'free'
   }
 
   async forget(id: Timestamp, { key, hint, claim }: FoundCell): Promise<void> {
@@ -185,8 +200,9 @@ export class CellRows implements HintedCells {
     await this.#change(row, { family: 'o', qualifier, value: Buffer.from(read) }, gone)
   }
 
-  hint(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
-    return this.#hints.put(id, key, hint)
+  async hint(id: Timestamp, key: Uint8Array, hint: Omit<Hint, 'value'>): Promise<void> {
+    await this.#hints.put(id, key, hint)
+    this.#hints.tell(id)
   }
 
   /** Conditional: a late copy would otherwise replace a parked failure, whose cell has no hint. */

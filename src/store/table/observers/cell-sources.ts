@@ -1,4 +1,5 @@
 import type { Observed } from '../../observed.js'
+import type { WakeUps } from '../layout/wake-ups.js'
 import type { Hints } from './hints.js'
 import type { Registrations } from './registrations.js'
 
@@ -6,4 +7,5 @@ export interface CellSources {
   readonly observed: Observed
   readonly registrations: Registrations
   readonly hints: Hints
+  readonly wakeUps: WakeUps
 }

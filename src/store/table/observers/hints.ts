@@ -12,6 +12,7 @@ import { Revisions } from '../layout/revisions.js'
 import { rowKeyOfSystem } from '../layout/row-keys.js'
 import { writeRecord } from '../layout/server-record.js'
 import type { Table } from '../layout/table.js'
+import type { WakeUps } from '../layout/wake-ups.js'
 import type { Registrations } from './registrations.js'
 
 /** More parallel calls would wait in the client until they time out. */
@@ -27,10 +28,12 @@ export class Hints {
   readonly #table: Table
   readonly #observed: Observed
   readonly #registrations: Registrations
+  readonly #wakeUps: WakeUps
   readonly #revisions = new Revisions()
   #listener: (id: Timestamp) => void = () => {}
 
-  constructor(table: Table, observed: Observed, registrations: Registrations) {
+  constructor(table: Table, observed: Observed, registrations: Registrations, wakeUps: WakeUps) {
+    this.#wakeUps = wakeUps
     this.#table = table
     this.#observed = observed
     this.#registrations = registrations
@@ -123,8 +126,25 @@ export class Hints {
     const ids = new Set<Timestamp>()
     for (const mutation of mutations)
       if (commits(mutation)) for (const { id } of this.#cellsOf(mutation.key)) ids.add(id)
-    for (const id of ids) this.#listener(id)
+    for (const id of ids) {
+      this.#listener(id)
+      this.tell(id)
+    }
   }
+
+  /** Tells those who wait at other servers that there may be something to hand out. */
+  tell(id: Timestamp): void {
+    this.#wakeUps.tell(topicOf(id))
+  }
+
+  /** The listener is told by others too, for some seconds. */
+  listenAWhile(id: Timestamp): void {
+    this.#wakeUps.listenAWhile(topicOf(id), () => this.#listener(id))
+  }
+}
+
+function topicOf(id: Timestamp): string {
+  return `observer/${id}`
 }
 
 function commits(mutation: Mutation): mutation is Extract<Mutation, { type: 'put-write' }> {

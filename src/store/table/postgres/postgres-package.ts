@@ -25,6 +25,8 @@ export type TextRow = readonly (string | null)[]
 
 export interface PgClient {
   on(event: 'error', listener: (error: Error) => void): this
+  on(event: 'end', listener: () => void): this
+  on(event: 'notification', listener: (message: { readonly payload?: string | undefined }) => void): this
   query(query: object): Promise<{ readonly rows: readonly TextRow[] }>
   /** @param isBroken closes the connection. */
   release(isBroken?: boolean): void

@@ -19,6 +19,7 @@ import { changeStatement, transientStatement } from './change-statement.js'
 import { ChangingRows } from './changing-rows.js'
 import { JOINT_LANES, JointChanges } from './joint-changes.js'
 import { Lanes } from './lanes.js'
+import { Notifications, type NotificationsOptions } from './notifications.js'
 import { leavesAbsent, type PlannedChange, planChange } from './planned-change.js'
 import { POSTGRES } from './postgres.js'
 import type { PostgresAddress } from './postgres-address.js'
@@ -45,9 +46,8 @@ const STEPS_MAX = 256
 const SETTLE_MS = 1
 const ZERO = Buffer.of(0)
 
-export interface PostgresTableOptions {
+export interface PostgresTableOptions extends NotificationsOptions {
   readonly waitMs?: number | undefined
-  readonly onWarning?: ((message: string) => void) | undefined
 }
 
 /** Opens a table, which `requireSoundTable` has looked at. @throws PostgresMissing */
@@ -56,7 +56,7 @@ export async function openTable(address: PostgresAddress, options: PostgresTable
   const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning })
   try {
     const [[version] = []] = await sessions.ask({ text: 'select version()' })
-    return new PostgresTable(sessions, address.table, isPostgres(version ?? ''), options)
+    return new PostgresTable(sessions, address, isPostgres(version ?? ''), options)
   } catch (error) {
     await sessions.close()
     throw unavailable(error)
@@ -94,6 +94,7 @@ class PostgresTable implements Table {
   readonly calls = { read: 0, change: 0 }
   readonly inFlight = { calls: 0, bytes: 0 }
   readonly changeTogether?: ChangeTogether
+  readonly broadcast: Notifications
   readonly #sessions: Sessions
   readonly #table: string
   readonly #waitMs: number
@@ -109,12 +110,10 @@ class PostgresTable implements Table {
     async ([run]) => run?.(),
   )
 
-  constructor(
-    sessions: Sessions,
-    table: string,
-    isPostgres: boolean,
-    { waitMs = TABLE_WAIT_MS_MAX }: PostgresTableOptions,
-  ) {
+  constructor(sessions: Sessions, address: PostgresAddress, isPostgres: boolean, options: PostgresTableOptions) {
+    const { waitMs = TABLE_WAIT_MS_MAX } = options
+    const { table } = address
+    this.broadcast = new Notifications(address, options)
     this.#sessions = sessions
     this.#table = table
     this.#waitMs = waitMs
@@ -404,7 +403,7 @@ class PostgresTable implements Table {
   }
 
   async close(): Promise<void> {
-    await this.#sessions.close()
+    await Promise.all([this.broadcast.close(), this.#sessions.close()])
   }
 }
 

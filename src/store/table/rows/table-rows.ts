@@ -87,6 +87,7 @@ export class TableRows implements RowAccess {
   readonly meters = new StoreMeters()
   /** Keep requests of this process from losing races against each other. */
   readonly latches = new Latches(this.meters.latchWaits)
+  /** Called when the row of a key was written and has no lock now. Must not throw. */
   onUnlock: (key: Uint8Array) => void = () => {}
   readonly #contended = new ContendedKeys()
   readonly #table: RowTable
@@ -305,7 +306,10 @@ export class TableRows implements RowAccess {
       places.map((i) => rows[i] as KnownRow),
       decide,
     )
-    if (changed.isWhole) return { isWhole: true, mayHaveLanded: true, decision }
+    if (changed.isWhole) {
+      for (const key of written) this.onUnlock(key)
+      return { isWhole: true, mayHaveLanded: true, decision }
+    }
     for (const i of places) {
       const one = held[i] as Held
       one.row = undefined
@@ -462,7 +466,7 @@ export class TableRows implements RowAccess {
           one.isGuess = false
           const { landed } = one
           one.landed = { before: landed?.before ?? before, mutations: [...(landed?.mutations ?? []), ...mutations] }
-          if (before.lock !== undefined && changed.row.lock === undefined) this.onUnlock(before.key)
+          if (changed.row.lock === undefined) this.onUnlock(before.key)
         }),
       )
       const failed = settled.find((each) => each.status === 'rejected')
@@ -490,7 +494,9 @@ export class TableRows implements RowAccess {
           ]
           for (const mutation of mutations)
             if (mutation.type === 'put-value') undone.push({ type: 'delete-value', key, startTs: mutation.startTs })
-          return (await this.#table.change(row, undone)).row !== undefined
+          const { row: after } = await this.#table.change(row, undone)
+          if (after !== undefined && after.lock === undefined) this.onUnlock(key)
+          return after !== undefined
         }),
       )
       isWhole &&= settled.every((each) => each.status === 'fulfilled' && each.value)

@@ -6,24 +6,28 @@ import type { KeyWatcher } from '../../change-log.js'
 import { LOCK_COLUMN, REVISION_COLUMN } from '../layout/layout.js'
 import { keyOfRow, rowKeyOf } from '../layout/row-keys.js'
 import type { Family, Table } from '../layout/table.js'
+import { WakeUps } from '../layout/wake-ups.js'
 import type { DeadLocks } from './dead-locks.js'
+import { keyTopic } from './key-topic.js'
 
 const POLL_MS = 500
 const ROWS_AT_A_TIME = 1000
 const ABSENT = ''
 
 /**
- * Polls rows for changes, because no process sees all commits. Every change of a row gives it another revision; a pass reads 16
- * bytes per key. It also sees locks, even those that reads ignore, and ends dead ones.
+ * Reports keys that servers say to have changed, and polls rows, because some changes are not told of. Every change of a row gives
+ * it another revision; a pass reads 16 bytes per key. It also sees locks, even those that reads ignore, and ends dead ones.
  */
 export class KeyPolling {
   readonly #table: Pick<Table, 'rows'>
   readonly #dead: Pick<DeadLocks, 'met'>
+  readonly #wakeUps: WakeUps
   readonly #closed = new AbortController()
 
-  constructor(table: Pick<Table, 'rows'>, dead: Pick<DeadLocks, 'met'>) {
+  constructor(table: Pick<Table, 'rows'>, dead: Pick<DeadLocks, 'met'>, wakeUps = new WakeUps()) {
     this.#table = table
     this.#dead = dead
+    this.#wakeUps = wakeUps
   }
 
   /** Reports each key once after it was first named, and then whenever its row has changed. @returns a function that ends it. */
@@ -39,14 +43,43 @@ export class KeyPolling {
 
   async #watch(watcher: Pick<KeyWatcher, 'keys' | 'changed'>, signal: AbortSignal): Promise<void> {
     let known: ReadonlyMap<string, string> = new Map()
-    for (;;) {
+    const listening = new Map<string, () => void>()
+    signal.addEventListener('abort', () => {
+      for (const end of listening.values()) end()
+    })
+    for (let rests = 1; ; rests++) {
       try {
         await sleep(POLL_MS, signal)
       } catch {
         return
       }
+      const hasNew = this.#listen(watcher, listening)
+      if (!hasNew && rests < this.#wakeUps.patience(POLL_MS)) continue
+      rests = 0
       known = await this.#look(watcher, known, signal)
     }
+  }
+
+  /** @param listening what ends the listening for a key, by its text. @returns true when there are new keys. */
+  #listen(watcher: Pick<KeyWatcher, 'keys' | 'changed'>, listening: Map<string, () => void>): boolean {
+    const watched = new Set<string>()
+    let hasNew = false
+    for (const key of watcher.keys()) {
+      const text = keyText(key)
+      watched.add(text)
+      if (listening.has(text)) continue
+      hasNew = true
+      listening.set(
+        text,
+        this.#wakeUps.listen(keyTopic(key), () => watcher.changed(key)),
+      )
+    }
+    for (const [text, end] of listening) {
+      if (watched.has(text)) continue
+      end()
+      listening.delete(text)
+    }
+    return hasNew
   }
 
   async #look(

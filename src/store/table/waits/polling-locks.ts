@@ -14,9 +14,11 @@ import type { Timestamp } from '../../../timestamp.js'
 import { countedRefusal } from '../../calls/counted-refusal.js'
 import { afterWait, lockingAnswer, lockingDepthTs, lockKeys, versionsToRead } from '../../calls/lock-keys.js'
 import { deadlock } from '../../wait-circle.js'
+import type { WakeUps } from '../layout/wake-ups.js'
 import type { Reads } from '../rows/reads.js'
 import type { TableRows } from '../rows/table-rows.js'
 import type { DeadLocks } from './dead-locks.js'
+import { keyTopic } from './key-topic.js'
 import type { WaitReports } from './wait-reports.js'
 
 const POLL_MS_MIN = 5
@@ -26,9 +28,24 @@ const WAITERS_AT_FULL_PACE = 4
 
 const WOKEN = new Error('the lock is gone')
 
-interface Paused {
+interface Waiter {
+  readonly key: Uint8Array
   readonly startTs: Timestamp
-  readonly woken: AbortController
+  readonly sinceMs: number
+  /** Aborted when the lock may be gone. */
+  woken: AbortController
+  readonly leave: () => void
+}
+
+interface KeyWaiters {
+  readonly all: Set<Waiter>
+  readonly unlisten: () => void
+}
+
+export interface PollingLocksSources {
+  readonly reports: WaitReports
+  readonly dead: DeadLocks
+  readonly wakeUps: WakeUps
 }
 
 interface ReportedWait {
@@ -39,26 +56,28 @@ interface ReportedWait {
 }
 
 /**
- * Pessimistic locks are in the table, and a request that finds a key locked tries again until it is free. When this process
- * removes a lock, its waiter with the lowest start_ts tries at once; there is no order over all servers. One server of the table
- * knows all waits, and finds circles.
+ * Pessimistic locks are in the table, and a request that finds a key locked tries again until it is free. When a lock is removed,
+ * by this process or by another one that says so, the waiter with the lowest start_ts tries at once; there is no order over all
+ * servers. One server of the table knows all waits, and finds circles.
  */
 export class PollingLocks {
   readonly #rows: TableRows
   readonly #reads: Reads
-  readonly #paused = new Map<string, Set<Paused>>()
+  readonly #waiters = new Map<string, KeyWaiters>()
   #waiting = 0
   readonly #closed = new AbortController()
 
   readonly #reports: WaitReports
   readonly #dead: DeadLocks
+  readonly #wakeUps: WakeUps
 
-  constructor(rows: TableRows, reads: Reads, reports: WaitReports, dead: DeadLocks) {
+  constructor(rows: TableRows, reads: Reads, { reports, dead, wakeUps }: PollingLocksSources) {
     this.#rows = rows
     this.#reads = reads
     this.#reports = reports
     this.#dead = dead
-    rows.onUnlock = (key) => this.#wake(key)
+    this.#wakeUps = wakeUps
+    rows.onUnlock = (key) => wakeUps.tell(keyTopic(key))
   }
 
   get waiting(): number {
@@ -74,30 +93,31 @@ export class PollingLocks {
     const { waitTimeout = 0, untilExpired = false, signal } = request
     const waitMs = waitTimeout === 0 ? ACQUIRE_WAIT_MS_DEFAULT : Math.max(0, waitTimeout)
     const beganMs = performance.now()
-    let hasWaited = false
+    let waiter: Waiter | undefined
     let wait: ReportedWait | undefined
     try {
       for (;;) {
         try {
-          return await this.#try(hasWaited ? afterWait(request, beganMs) : request)
+          return await this.#try(waiter ? afterWait(request, beganMs) : request)
         } catch (error) {
           if (waitTimeout === -1 || !isKvError(error, 'key_locked')) throw error
           const leftMs = beganMs + waitMs - performance.now()
           const lock = lockOf(error)
           const isOver = untilExpired && expiresInMs({ ...lock, ttlMs: lock.ttl }, this.#rows.now()) === 0
           if (leftMs <= 0 || isOver) throw lockWaitTimeout(lock.key, lock)
-          hasWaited = true
+          waiter = this.#waiterOf(waiter, request.startTs, lock.key)
           this.#dead.met(lock)
           wait = this.#follow(wait, request.startTs, lock)
           const until = [signalOf(signal), wait?.refused, this.#closed.signal].filter((each) => each !== undefined)
-          await timed(stagesOf(signal), 'lockMs', this.#pause(lock.key, request.startTs, leftMs, until))
+          await timed(stagesOf(signal), 'lockMs', this.#pause(waiter, leftMs, until))
         }
       }
     } catch (error) {
       throw countedRefusal(this.#rows.meters, error)
     } finally {
       wait?.end()
-      if (hasWaited) this.#rows.meters.lockWaits.observe((performance.now() - beganMs) / 1000)
+      waiter?.leave()
+      if (waiter !== undefined) this.#rows.meters.lockWaits.observe((performance.now() - beganMs) / 1000)
     }
   }
 
@@ -146,29 +166,46 @@ export class PollingLocks {
     }
   }
 
-  async #pause(key: Uint8Array, startTs: Timestamp, atMostMs: number, until: readonly AbortSignal[]): Promise<void> {
+  #waiterOf(before: Waiter | undefined, startTs: Timestamp, key: Uint8Array): Waiter {
+    if (before !== undefined && sameKey(before.key, key)) return before
+    before?.leave()
     const text = keyText(key)
-    const paused: Paused = { startTs, woken: new AbortController() }
-    const all = this.#paused.get(text) ?? new Set()
-    this.#paused.set(text, all.add(paused))
+    const present = this.#waiters.get(text)
+    const { all, unlisten } = present ?? {
+      all: new Set<Waiter>(),
+      unlisten: this.#wakeUps.listen(keyTopic(key), () => this.#wake(text)),
+    }
+    if (present === undefined) this.#waiters.set(text, { all, unlisten })
+    const leave = (): void => {
+      if (!all.delete(waiter) || all.size > 0) return
+      unlisten()
+      this.#waiters.delete(text)
+    }
+    const waiter: Waiter = { key, startTs, sinceMs: performance.now(), woken: new AbortController(), leave }
+    all.add(waiter)
+    return waiter
+  }
+
+  async #pause(waiter: Waiter, atMostMs: number, until: readonly AbortSignal[]): Promise<void> {
+    const { all } = this.#waiters.get(keyText(waiter.key)) as KeyWaiters
+    const patience = this.#wakeUps.patience(performance.now() - waiter.sinceMs)
     this.#waiting++
     try {
-      const ms = POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)
-      const signal = AbortSignal.any([...until, paused.woken.signal])
+      const ms = (POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)) * patience
+      const signal = AbortSignal.any([...until, waiter.woken.signal])
       await sleep(Math.min(atMostMs, ms * Math.max(1, all.size / WAITERS_AT_FULL_PACE)), signal)
     } catch (error) {
       if (error !== WOKEN) throw error
     } finally {
       this.#waiting--
-      all.delete(paused)
-      if (all.size === 0) this.#paused.delete(text)
+      waiter.woken = new AbortController()
     }
   }
 
   /** Wakes one waiter only, because most others would try in vain. */
-  #wake(key: Uint8Array): void {
-    let first: Paused | undefined
-    for (const each of this.#paused.get(keyText(key)) ?? [])
+  #wake(text: string): void {
+    let first: Waiter | undefined
+    for (const each of this.#waiters.get(text)?.all ?? [])
       if (first === undefined || each.startTs < first.startTs) first = each
     first?.woken.abort(WOKEN)
   }

@@ -1,5 +1,6 @@
 import { decodeCells } from '../../../../src/store/table/layout/layout.js'
 import { rowKeyOf } from '../../../../src/store/table/layout/row-keys.js'
+import { WakeUps } from '../../../../src/store/table/layout/wake-ups.js'
 import { ExpiryRows } from '../../../../src/store/table/log/expiry-rows.js'
 import { TableChangeLog, type TableChangeLogOptions } from '../../../../src/store/table/log/table-change-log.js'
 import type { Timestamp } from '../../../../src/timestamp.js'
@@ -18,6 +19,7 @@ export function changeLogOn(
   return new TableChangeLog({
     ...options,
     ...{ table, expiries: new ExpiryRows(table), look },
+    wakeUps: new WakeUps(),
     safePoint: { value: 0, fresh: () => undefined },
     format: () => 2,
     seenFormat: () => 2,
