@@ -21,8 +21,12 @@ import { scale } from './scenarios/scale/index.mjs'
  * `{ blocks, charts, ... }`, and may leave processes and directories; `tell` makes the blocks of the report from what was written to the JSON, with what explains them.
  */
 const GROUPS = { ratios, scale, observers, changes, expiry: { expiry }, leases, overload }
-/** Not of docs/performance.md: on Google's Bigtable server in memory, or simulated. Loaded when named, since they need more. */
-const LOADED = { bigtable: './scenarios/bigtable.mjs', 'scale-out': './scale-out/index.mjs' }
+/** Not of docs/performance.md: on shared tables, or simulated. Loaded when named, since they need more. */
+const LOADED = {
+  bigtable: './scenarios/bigtable.mjs',
+  postgres: './scenarios/postgres/index.mjs',
+  'scale-out': './scale-out/index.mjs',
+}
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,

@@ -4,7 +4,7 @@
 // single request is a function that returns that.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { failureOf, openConnections, withConnections } from './connection.mjs'
-import { latenciesOf, percentile } from './numbers.mjs'
+import { latenciesOf } from './numbers.mjs'
 import { bytesOf } from './requests.mjs'
 
 /**
@@ -133,7 +133,8 @@ export async function inLanes(inFlight, seconds, call) {
     }
   }
   await Promise.all(Array.from({ length: inFlight }, lane))
-  return { rate: (latencies.length * 1000) / (performance.now() - begin), p99: percentile(latencies, 0.99) }
+  const count = latencies.length
+  return { rate: (count * 1000) / (performance.now() - begin), count, ...latenciesOf(latencies) }
 }
 
 /** Runs again and again for some seconds. @param run answers how much it did. @returns how much per second. */

@@ -17,7 +17,7 @@ export async function startServer(args) {
 }
 
 /** On a machine that is busy with others a server would refuse work: `overload` alone measures that. */
-const NEVER_BUSY = ['--loop-delay-ms-max', '0']
+export const NEVER_BUSY = ['--loop-delay-ms-max', '0']
 
 export const startPerkv = async (data, ...flags) => ({
   ...(await startServer(['dist/cli.js', 'serve', '--port', '0', '--data', data, ...NEVER_BUSY, ...flags])),

@@ -1,13 +1,14 @@
 // What the simulation takes from real servers, on this machine, and what it is compared with.
 import { openTable } from '../../dist/store/table/bigtable/google-client.js'
 import { Connection } from '../harness/connection.mjs'
-import { callsOf, withServers } from '../harness/emulated.mjs'
+import { withServers } from '../harness/emulated.mjs'
 import { load } from '../harness/load.mjs'
 import { median, percentile } from '../harness/numbers.mjs'
 import { withPerkv } from '../harness/perkv.mjs'
 import { cpuMicros } from '../harness/process.mjs'
 import { get, put } from '../harness/requests.mjs'
 import { metered } from '../harness/rounds.mjs'
+import { callsOf } from '../harness/table-servers.mjs'
 import { WORK } from './work.mjs'
 
 const LEVELDB_CLIENTS = 64

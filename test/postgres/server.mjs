@@ -91,6 +91,10 @@ export class PostgresServer {
   get port() {
     return this.#port
   }
+  /** Of the process whose children do the work; undefined while it is stopped. */
+  get pid() {
+    return this.#process?.pid
+  }
 
   /** Counts from the next start on. @param {readonly string[]} lines */
   configure(lines) {
