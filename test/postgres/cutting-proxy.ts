@@ -5,6 +5,8 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 export class CuttingProxy {
   /** Whether the next piece of an answer breaks its connection instead of being passed on. */
   isCut: () => boolean = () => false
+  /** Called for each connection: what is passed on of the pieces of its answers. */
+  passing: () => (bytes: Buffer) => Buffer = () => (bytes) => bytes
   /** Of connections that have died without a word. */
   readonly #silent = new Set<Socket>()
   readonly #server: Server
@@ -33,10 +35,11 @@ export class CuttingProxy {
       socket.on('close', cut)
     }
     client.on('data', (bytes) => this.#silent.has(client) || server.write(bytes))
+    const passed = this.passing()
     server.on('data', (bytes) => {
       if (this.#silent.has(server)) return
       if (this.isCut()) cut()
-      else client.write(bytes)
+      else client.write(passed(bytes))
     })
   }
 

@@ -5,6 +5,7 @@ import { openTable } from '../../src/store/table/postgres/postgres-table.js'
 import { Sessions } from '../../src/store/table/postgres/sessions.js'
 import { makeTable } from '../../src/store/table/postgres/table-admin.js'
 import { FOR_EVER, wakeUpsSuite } from '../store/table/wake-ups-suite.js'
+import { CuttingProxy } from './cutting-proxy.js'
 import { ownAddress } from './own-table.js'
 
 const address = ownAddress()
@@ -40,6 +41,45 @@ test('connections that listen are made again when they are lost, and wake as bef
   await watched()
   await own.close()
   expect(own.isOpen).toBe(false)
+})
+
+/** Of the answers of a pooler of connections, which does not know who listens. */
+function withoutNotifications(): (bytes: Buffer) => Buffer {
+  let left: Buffer = Buffer.alloc(0)
+  return (bytes) => {
+    left = Buffer.concat([left, bytes])
+    const passed: Buffer[] = []
+    while (left.length >= 5) {
+      const length = 1 + left.readInt32BE(1)
+      if (left.length < length) break
+      if (left.toString('latin1', 0, 1) !== 'A') passed.push(left.subarray(0, length))
+      left = left.subarray(length)
+    }
+    return Buffer.concat(passed)
+  }
+}
+
+test('where notifications do not arrive a server says so once, and tries again in silence', async () => {
+  const { host, port } = new URL(address.connection)
+  const proxy = await CuttingProxy.start(Number(port))
+  let connections = 0
+  proxy.passing = () => {
+    connections++
+    return connections > 2 ? (bytes) => bytes : withoutNotifications()
+  }
+  const warnings: string[] = []
+  const notifications = new Notifications(
+    { ...address, connection: address.connection.replace(host, `127.0.0.1:${proxy.port}`) },
+    { onWarning: (message) => warnings.push(message) },
+  )
+  notifications.listen(
+    () => {},
+    () => {},
+  )
+  await vi.waitFor(() => expect(notifications.isOpen).toBe(true))
+  expect([connections, warnings]).toEqual([3, [expect.stringContaining('they do not arrive, as through a pooler')]])
+  await notifications.close()
+  proxy.close()
 })
 
 test('the longest text arrives, and only at servers of the same table', async () => {

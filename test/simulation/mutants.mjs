@@ -793,8 +793,8 @@ const SHARED = [
   [
     'a refused prewrite takes back what others have changed',
     'store/table/rows/table-rows',
-    'return (await this.#table.change(row, undone)).row !== undefined;',
-    "const [now] = await this.#table.read([key], 'none', 0); return (await this.#table.change(now, undone)).row !== undefined;",
+    'const { row: after } = await this.#table.change(row, undone);',
+    "const [now] = await this.#table.read([key], 'none', 0); const { row: after } = await this.#table.change(now, undone);",
   ],
   ['a repeat leaves the locks their revision', 'store/table/rows/table-rows', 'if (onePc !== undefined)', 'if (false)'],
   [

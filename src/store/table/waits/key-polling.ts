@@ -71,7 +71,7 @@ export class KeyPolling {
       hasNew = true
       listening.set(
         text,
-        this.#wakeUps.listen(keyTopic(key), () => watcher.changed(key)),
+        this.#wakeUps.listen(keyTopic(key), () => watcher.changed(Buffer.from(text, 'latin1'))),
       )
     }
     for (const [text, end] of listening) {

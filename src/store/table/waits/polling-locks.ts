@@ -191,9 +191,9 @@ export class PollingLocks {
     const patience = this.#wakeUps.patience(performance.now() - waiter.sinceMs)
     this.#waiting++
     try {
-      const ms = (POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)) * patience
+      const ms = POLL_MS_MIN + Math.random() * (POLL_MS_MAX - POLL_MS_MIN)
       const signal = AbortSignal.any([...until, waiter.woken.signal])
-      await sleep(Math.min(atMostMs, ms * Math.max(1, all.size / WAITERS_AT_FULL_PACE)), signal)
+      await sleep(Math.min(atMostMs, ms * Math.max(patience, all.size / WAITERS_AT_FULL_PACE)), signal)
     } catch (error) {
       if (error !== WOKEN) throw error
     } finally {
