@@ -184,7 +184,7 @@ export const PROBLEM_TEXTS: Readonly<Record<Code, ProblemText>> = {
   },
   overloaded: {
     meaning:
-      'More than the server can do at this moment (docs/operations.md#overload), `tso` is as far ahead of the clock as it goes, or a key on Bigtable has too many bytes of versions (docs/bigtable.md#three-servers-behind-a-load-balancer). **Nothing was done.**',
+      'More than the server can do at this moment (docs/operations.md#overload), `tso` is as far ahead of the clock as it goes, or a key on a shared store has too many bytes of versions (docs/bigtable.md#three-servers-behind-a-load-balancer). **Nothing was done.**',
     remedy: 'Send it again after `Retry-After` seconds, with a back-off.',
   },
   deadline_exceeded: {

@@ -15,7 +15,7 @@ export const observers: Operations = {
     summary: 'Register an observer',
     description: `An observer is a name and a range of keys. Every committed put or delete of a key in the range marks the key for the observer, in the same atomic write as the commit. Workers claim marked keys, run, and acknowledge the key in the transaction that has the results, so each change is covered by a committed run, and none by two. A key that expires is marked some 0.1 s later; \`delete_range\` of Percolator and a restore mark nothing.
 
-Where the observer exists, its options are replaced, those that are not given by their defaults. The range stays. One of \`prefix\`, \`start\` and \`end\` is needed; \`"prefix": ""\` is every key. \`backfill\` on an existing observer starts one. On Bigtable the call takes four seconds.`,
+Where the observer exists, its options are replaced, those that are not given by their defaults. The range stays. One of \`prefix\`, \`start\` and \`end\` is needed; \`"prefix": ""\` is every key. \`backfill\` on an existing observer starts one. On a shared store the call takes four seconds.`,
     problems: ['already_exists', 'not_found'],
     answers: { 200: { description: 'It exists, and has these options now.' }, 201: { description: 'It is new.' } },
   },

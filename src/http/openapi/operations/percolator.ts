@@ -157,7 +157,7 @@ In one request: \`reads\` of a prewrite with \`try_one_pc\`. Where that falls ba
     tag: 'Percolator',
     summary: 'Remove every version in a range',
     description:
-      'Removes every version and lock at once, for data that is dropped for good. Readers of the past lose it too. What others commit meanwhile stays, and so do versions up to 60 s ahead of the clock. First it ends every transaction that has a lock in the range, or its primary there, whatever its TTL: a committed one is committed on all of its keys, others are rolled back on all, so nothing changes outside of the range that was acknowledged. On Bigtable that takes a walk over the table.',
+      'Removes every version and lock at once, for data that is dropped for good. Readers of the past lose it too. What others commit meanwhile stays, and so do versions up to 60 s ahead of the clock. First it ends every transaction that has a lock in the range, or its primary there, whatever its TTL: a committed one is committed on all of its keys, others are rolled back on all, so nothing changes outside of the range that was acknowledged. On a shared store that takes a walk over the table.',
   },
   'POST /v1/percolator/gc': {
     id: 'percolatorGc',

@@ -59,7 +59,7 @@ export const prewriteRiders = {
   ...riders,
   leases: described(
     optional(Type.Array(object(leaseCheck), { maxItems: LEASE_CHECKS_MAX })),
-    'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`. `index` there is the place in this list. On Bigtable 501: validate_reads checks them there.',
+    'Leases that must be held when the transaction commits; otherwise 412 `precondition_failed`. `index` there is the place in this list. On a shared store 501: validate_reads checks them there.',
   ),
 }
 
