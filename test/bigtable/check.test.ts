@@ -17,8 +17,11 @@ const check = (address: string, ...flags: string[]): Promise<Finished> =>
 /** More than a page of rows, with several versions, long values and outcomes. */
 async function fill({ url }: ServerProcess): Promise<void> {
   const keys = Array.from({ length: 600 }, (_, i) => `key ${i}`)
-  for (const value of ['short', 'long '.repeat(2000)])
-    for (let from = 0; from < keys.length; from += 100)
+  for (const [value, length] of [
+    ['short', 600],
+    ['long '.repeat(2000), 100],
+  ] as const)
+    for (let from = 0; from < length; from += 100)
       await post(`${url}/v1/txn`, {
         ops: keys.slice(from, from + 100).map((key, i) => ({ op: 'put', key, value: i % 10 === 0 ? value : 'v' })),
       })
@@ -55,8 +58,8 @@ test('a table that is written is sound; what is damaged is said, and changes not
     ...{ sound: true, problems: 0, warnings: 0, findings: [] },
     table: { format: 2, rows: 608, locks: 0 },
   })
-  expect(sound.table.versions).toBeGreaterThan(1200)
-  expect(sound.table.bytes).toBeGreaterThan(60 * 10_000)
+  expect(sound.table.versions).toBeGreaterThan(700)
+  expect(sound.table.bytes).toBeGreaterThan(10 * 10_000)
 
   const table = await openTable(address)
   await plant(table, Buffer.from('key 7'), [{ family: 'w', qualifier: Buffer.from('?'), value: Buffer.from('?') }])

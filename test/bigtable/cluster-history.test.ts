@@ -9,7 +9,10 @@ import { startEmulator } from './emulator/emulator.mjs'
 afterAll(killAll)
 
 /** See test/anomalies/settings.ts for the long form. */
-const SETTINGS = settings({ seed: 1, txns: 200, kills: 3 })
+const SETTINGS = settings({
+  seed: 1,
+  ...(process.env['PERKV_TEST_LONG'] ? { txns: 200, kills: 3 } : { txns: 100, kills: 2 }),
+})
 
 const SERVERS = 3
 const FAULTS = { failBefore: 0.02, failAfter: 0.02, late: 0.01 }

@@ -8,7 +8,7 @@ import { startEmulator } from './emulator/emulator.mjs'
 
 afterAll(killAll)
 
-const { seed, kills } = settings({ seed: 1, txns: 0, kills: 2 })
+const { seed, kills } = settings({ seed: 1, txns: 0, kills: process.env['PERKV_TEST_LONG'] ? 2 : 1 })
 const SERVERS = 3
 const CLIENTS = 12
 const QUIET_MS = 500

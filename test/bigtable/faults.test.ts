@@ -11,7 +11,7 @@ import { plant } from './plant.js'
 const D: readonly ColumnRange[] = [{ family: 'd' }]
 const V: readonly ColumnRange[] = [{ family: 'v' }]
 const ROWS = 60
-const ROUNDS = process.env['PERKV_TEST_LONG'] ? 20 : 8
+const ROUNDS = process.env['PERKV_TEST_LONG'] ? 20 : 4
 const UNAVAILABLE = { code: 'storage_unavailable' }
 
 const key = (i: number): Buffer => Buffer.from(`key ${String(i).padStart(3, '0')}`)

@@ -246,9 +246,9 @@ export function tableSuite(openOwnTable: () => Promise<Table>): void {
       const worker = async (): Promise<void> => {
         for (let i = 0; i < 10; i++) await increment()
       }
-      await Promise.all(Array.from({ length: 20 }, worker))
+      await Promise.all(Array.from({ length: 10 }, worker))
       const [row] = await table.rows({ keys: [key], columns: ALL })
-      expect(row?.cells[0]?.value).toEqual(number(200))
+      expect(row?.cells[0]?.value).toEqual(number(100))
     })
   })
 
