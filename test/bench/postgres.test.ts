@@ -19,8 +19,13 @@ test('the rate beside the bare one is the median of the ratios of rounds, with t
     put: { perkv: runs(100, 300, 400), bare: runs(1000, 500, 800) },
     put_new: { perkv: runs(10, 10, 10), bare: runs(40, 40, 40) },
   }
-  const [told, rates, costs] = tellBeside({ settings, results }) as [string, object[], object[]]
-  expect(told).toContain('3 rounds of 2 s')
+  const machine = { cpu: 'a processor', cores: 2, memory_gib: 8, system: 'linux', load_before: 0.1, fsync_ms: 1 }
+  const result = { date: '2026-11-28T00:00:00Z', node: 'v24.0.0', machine, settings, results }
+  const [measured, told, rates, costs] = tellBeside(result) as [string, string, object[], object[]]
+  expect([measured, told]).toEqual([
+    expect.stringContaining('with 2 cores'),
+    expect.stringContaining('3 rounds of 2 s'),
+  ])
   expect(rates).toMatchObject([
     { 'per second': '300 / 800', ratio: '0.5 (0.1–0.6)', goal: '≥ 0.5', reached: 'yes' },
     { 'per second': '10 / 40', ratio: '0.25 (0.25–0.25)', goal: '', reached: '' },

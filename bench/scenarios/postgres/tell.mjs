@@ -1,6 +1,6 @@
 // What was measured on PostgreSQL, as tables.
 import { median, summaryOf } from '../../harness/numbers.mjs'
-import { row, short, spreadOf, whole } from '../../harness/report.mjs'
+import { row, settingOf, short, spreadOf, whole } from '../../harness/report.mjs'
 
 /** `goal` is of PerKV's rate beside the bare one. */
 export const WORKS = {
@@ -15,7 +15,9 @@ const per = (runs, field, times = 1) => of(runs, (run) => (run[field] * times) /
 /** Of each round of one contender, which another one had too. */
 const ratios = (runs, others) => summaryOf(runs.map(({ rate }, round) => rate / others[round].rate))
 
-export function tellBeside({ settings, results }) {
+/** @param result with its circumstances. */
+export function tellBeside(result) {
+  const { settings, results } = result
   const works = Object.entries(results)
   const rates = works.map(([work, { perkv, bare }]) => {
     const ratio = ratios(perkv, bare)
@@ -42,6 +44,7 @@ export function tellBeside({ settings, results }) {
     })),
   )
   return [
+    settingOf([result]).replaceAll('\n', ' '),
     `Beside the bare client of PostgreSQL on one machine in turn, ${settings.rounds} rounds of ${settings.seconds} s, keys at random of ${whole(settings.keys)}; both sides are asked by one process of Node.`,
     rates,
     costs,
