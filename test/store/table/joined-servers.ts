@@ -7,9 +7,11 @@ import { AnswerBudget } from '../../../src/store/answer-budget.js'
 import type { Serving } from '../../../src/store/table/format/format-row.js'
 import { type JoinOptions, joinTable } from '../../../src/store/table/join-table.js'
 import type { Table } from '../../../src/store/table/layout/table.js'
+import type { TableStore } from '../../../src/store/table/table-store.js'
 
 export interface JoinedServer {
   readonly database: Database
+  readonly store: TableStore
   readonly registry: TableRegistry
   /** The lines with which it was told to end. */
   readonly ends: readonly string[]
@@ -65,6 +67,6 @@ export class JoinedServers {
       await database.close()
       this.#answers.delete(url)
     }
-    return { database, registry, ends, role, warnings, close }
+    return { database, store, registry, ends, role, warnings, close }
   }
 }

@@ -54,13 +54,16 @@ export interface PostgresTableOptions extends NotificationsOptions {
 export async function openTable(address: PostgresAddress, options: PostgresTableOptions = {}): Promise<Table> {
   const sessionsMax = CHANGE_LANES + JOINT_LANES + KEY_LANES + LONG_LANES + 2 * CLUSTER_LANES
   const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning })
-  try {
-    const [[version] = []] = await sessions.ask({ text: 'select version()' })
-    return new PostgresTable(sessions, address, isPostgres(version ?? ''), options)
-  } catch (error) {
-    await sessions.close()
-    throw unavailable(error)
-  }
+  const endsAt = performance.now() + TABLE_WAIT_MS_MAX
+  for (const backoff = new Backoff(10, 500); ; await backoff.wait())
+    try {
+      const [[version] = []] = await sessions.ask({ text: 'select version()' })
+      return new PostgresTable(sessions, address, isPostgres(version ?? ''), options)
+    } catch (error) {
+      if (kindOf(error) !== 'lasting' && performance.now() < endsAt) continue
+      await sessions.close()
+      throw unavailable(error)
+    }
 }
 
 /** Whatever else speaks its protocol need not show `xmax` while a transaction is under way. */
