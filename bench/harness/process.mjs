@@ -114,24 +114,19 @@ const TICKS_PER_SECOND = 100
 
 /** @returns processor time of a process and its children, also of those that have ended, in seconds. Linux only. */
 export function familyCpuSeconds(pid) {
-  let ticks = 0
-  for (const name of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
-    const [parent, user, system, endedUser, endedSystem] = statOf(name)
-    if (Number(name) === pid) ticks += user + system + endedUser + endedSystem
-    else if (parent === pid) ticks += user + system
-  }
-  return ticks / TICKS_PER_SECOND
-}
-
-/** Behind the name of the program, which may have any characters. Nothing of a process that has ended meanwhile. */
-function statOf(pid) {
-  try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
-    return [1, 11, 12, 13, 14].map((at) => Number(fields[at]))
-  } catch {
-    return []
-  }
+  let seconds = 0
+  for (const name of readdirSync('/proc').filter((name) => /^\d+$/.test(name)))
+    try {
+      const text = readFileSync(`/proc/${name}/stat`, 'utf8')
+      // Behind the name of the program, which may have any characters.
+      const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+      if (Number(name) === pid) seconds += (Number(fields[13]) + Number(fields[14])) / TICKS_PER_SECOND
+      else if (Number(fields[1]) !== pid) continue
+      seconds += cpuMicros({ child: { pid: name } }).all / 1e6 // Not in ticks, of which many processes use less than one.
+    } catch (error) {
+      if (!['ENOENT', 'ESRCH'].includes(error.code)) throw error // It has ended meanwhile.
+    }
+  return seconds
 }
 
 /** Linux only. */

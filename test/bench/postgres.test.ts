@@ -58,7 +58,7 @@ test.skipIf(platform() !== 'linux')(
     const parent = spawn(process.execPath, ['-e', family], { stdio: ['pipe', 'pipe', 'inherit'] })
     const ended = once(parent, 'exit')
     await once(createInterface({ input: parent.stdout }), 'line')
-    expect(familyCpuSeconds(parent.pid)).toBeGreaterThanOrEqual(0.29) // Each is rounded down to 10 ms.
+    expect(familyCpuSeconds(parent.pid)).toBeGreaterThanOrEqual(0.29) // What has ended counts in ticks of 10 ms.
     parent.stdin.end()
     await ended
   },
