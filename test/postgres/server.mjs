@@ -103,14 +103,16 @@ export class PostgresServer {
 
   async start() {
     const where = ['-h', '127.0.0.1', '-p', String(this.#port), '-k', this.#directory]
-    this.#process = spawn(join(this.#bin, 'postgres'), ['-D', this.#data, ...where], this.#spawning('ignore'))
+    const begin = () => spawn(join(this.#bin, 'postgres'), ['-D', this.#data, ...where], this.#spawning('ignore'))
+    this.#process = begin()
     for (const endsAt = Date.now() + 60_000; ; ) {
-      if (this.#process.exitCode !== null) throw new Error(`postgres has ended with ${this.#process.exitCode}`)
       try {
         await this.query('select 1')
         return
       } catch (error) {
-        if (Date.now() > endsAt) throw error
+        const { exitCode } = this.#process
+        if (Date.now() > endsAt) throw exitCode === null ? error : new Error(`postgres has ended with ${exitCode}`)
+        if (exitCode !== null) this.#process = begin() // The children of one that was killed end a moment later.
         await new Promise((resolve) => setTimeout(resolve, 50))
       }
     }

@@ -8,7 +8,11 @@ export class MemoryBroadcast implements Broadcast {
   readonly #heard: ((text: string) => void)[] = []
   readonly #opened: (() => void)[] = []
 
-  constructor(readonly patience = 1) {}
+  /** @param arrives whether a text reaches a server. */
+  constructor(
+    readonly patience = 1,
+    readonly arrives: () => boolean = () => true,
+  ) {}
 
   listen(heard: (text: string) => void, opened: () => void): void {
     this.#heard.push(heard)
@@ -20,7 +24,7 @@ export class MemoryBroadcast implements Broadcast {
     if (!this.isOpen) return
     this.texts.push(text)
     setImmediate(() => {
-      for (const heard of this.#heard) heard(text)
+      for (const heard of this.#heard) if (this.arrives()) heard(text)
     })
   }
 

@@ -8,6 +8,7 @@ import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
 import { Random } from '../../anomalies/random.js'
 import { text, utf8 } from '../support.js'
+import { MemoryBroadcast } from './memory-broadcast.js'
 import { type Fate, MemoryTable } from './memory-table.js'
 import { inLeaps, severalDatabases } from './several-databases.js'
 
@@ -200,6 +201,7 @@ async function history(seed: number, fates?: (random: Random) => Fate, pausesMs 
     () => 1 + random.below(2),
     () => (isFaulty && pausesMs > 0 && random.below(200) === 0 ? pausesMs : 1 + random.below(4)),
   )
+  if (random.chance(0.5)) table.broadcast = new MemoryBroadcast(4, () => random.chance(0.8))
   return inLeaps(table, async () => {
     const databases = await severalDatabases(table, SERVERS)
     await databases[0]?.observers.put(OBSERVER, ranges)

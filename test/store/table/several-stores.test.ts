@@ -5,6 +5,7 @@ import { isKvError } from '../../../src/errors/kv-error.js'
 import type { Finding } from '../../../src/store/table/check/check-row.js'
 import { Random } from '../../anomalies/random.js'
 import { text, utf8 } from '../support.js'
+import { MemoryBroadcast } from './memory-broadcast.js'
 import { type Fate, MemoryTable } from './memory-table.js'
 import { checked, PlantedRows } from './planted-rows.js'
 import { inLeaps, severalDatabases } from './several-databases.js'
@@ -40,6 +41,7 @@ function transfers(seed: number, faults: number): Promise<Sums> {
   const random = new Random(seed)
   const fate = (): Fate => (random.chance(faults) ? (FATES[random.below(FATES.length)] as Fate) : 'done')
   const table = new MemoryTable(fate, () => random.below(4))
+  if (random.chance(0.5)) table.broadcast = new MemoryBroadcast(4, () => random.chance(0.8))
   return inLeaps(table, () => transfersOn(table, random))
 }
 
