@@ -13,11 +13,18 @@ const FLAGS = {
   'problems-max': { value: 'N', help: 'check: problems that are shown; all are counted', default: '100' },
 } as const
 
+const ACTIONS = ['init', 'check', 'accept', 'upgrade', 'move'] as const
+
+function isAction(text: string | undefined): text is (typeof ACTIONS)[number] {
+  return ACTIONS.some((action) => action === text)
+}
+
 export const store: Command = {
   flags: FLAGS,
-  operands: ['init|check|upgrade|move', 'ADDRESS'],
+  operands: [ACTIONS.join('|'), 'ADDRESS'],
   help: `Usage: perkv store init ADDRESS
        perkv store check [flags] ADDRESS
+       perkv store accept ADDRESS
        perkv store upgrade ADDRESS
        perkv store move bigtable://PROJECT/INSTANCE/TABLE?app_profile=ID
 
@@ -33,6 +40,10 @@ emulator instead.
 check reads every cell of the table, and changes nothing; servers may go on. One line per problem. Exit codes: 0 sound,
 1 damaged or could not run, 2 used wrongly. What it marks as a warning is no damage.
 
+accept lets servers serve a table that lacks what they had committed, as after a failover to a replica that came too late. They end,
+and none starts, until somebody has seen what is missing. It reads every cell, so that no timestamp is handed out twice. Run it also
+before you start servers on an older copy of a database.
+
 upgrade raises the format of the table to the newest that this PerKV serves, once every server knows it. Older servers are refused
 from then on.
 
@@ -47,12 +58,12 @@ ${flagsHelp(FLAGS)}`,
   async run(args, env) {
     const flags = readFlags(FLAGS, args, env, this.operands)
     const [action, text = ''] = flags.positionals
-    if (action !== 'init' && action !== 'check' && action !== 'upgrade' && action !== 'move')
-      throw new UsageError(`"${action}" is none of init, check, upgrade, move`)
+    if (!isAction(action)) throw new UsageError(`"${action}" is none of ${ACTIONS.join(', ')}`)
     const table = sharedTableAt(text)
     if (table === undefined)
       throw new UsageError('the address begins with neither postgres:// nor bigtable://: perkv store --help shows both')
     if (action === 'init') await print(textOf(table.place, await table.init(warn)))
+    else if (action === 'accept') await accept(table)
     else if (action === 'upgrade') await upgrade(table)
     else if (action === 'move') await move(table)
     else await check(table, flags.isSet('json'), integer(flags.required('problems-max'), 0, 1_000_000))
@@ -65,6 +76,14 @@ async function upgrade(table: SharedTable): Promise<void> {
   const done =
     from === to ? `has format ${to} already, the newest of this PerKV` : `has format ${to} now; it had ${from}`
   await print(`${table.place} ${done}\n`)
+}
+
+async function accept(table: SharedTable): Promise<void> {
+  const progress = progressLine()
+  const { above, why } = await table.accept((rows) => progress.show(amount(rows, 'row')))
+  progress.clear()
+  const what = why === undefined ? 'no server had found a loss' : `accepted: ${why}`
+  await print(`${table.place}: ${what}; timestamps go on above ${above}\n`)
 }
 
 async function move(table: SharedTable): Promise<void> {

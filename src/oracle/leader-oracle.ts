@@ -189,6 +189,11 @@ export class LeaderOracle implements TimestampSource {
     return { role: 'follower', leader, epoch }
   }
 
+  /** What no leader may fall behind, as far as this server knows: the newest epoch, and a bound of all timestamps. */
+  get known(): { readonly epoch: number; readonly mark: Timestamp } {
+    return { epoch: this.#known?.record.epoch ?? 0, mark: Math.max(this.#mark, this.#last + 1) }
+  }
+
   /** Epoch of the leader that this server cannot reach although it is alive; 0: none. For this server's row in the registry. */
   get unreachedEpoch(): number {
     if (this.#unreached === undefined || this.#leader === undefined || this.#silentMs >= TAKEOVER_MS) return 0

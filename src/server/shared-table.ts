@@ -1,5 +1,6 @@
 import { BIGTABLE } from '../store/table/bigtable/bigtable.js'
 import { isTableAddress, parseTableAddress, printTableAddress } from '../store/table/bigtable/table-address.js'
+import type { AcceptedLoss } from '../store/table/check/accept-loss.js'
 import type { CheckedTable, CheckTableOptions } from '../store/table/check/check-table.js'
 import type { JoinCallbacks, Member } from '../store/table/join-table.js'
 import type { TableEngine } from '../store/table/layout/table.js'
@@ -33,6 +34,8 @@ export interface SharedTable {
   init(onWarning: OnWarning): Promise<InitializedTable>
   upgrade(onWarning: OnWarning): Promise<{ readonly from: number; readonly to: number }>
   check(options: Omit<CheckTableOptions, 'serving'>): Promise<CheckedTable>
+  /** Lets servers serve a table that lacks what they had committed. */
+  accept(onProgress: (rows: number) => void): Promise<AcceptedLoss>
   /** Absent: the engine has no clusters. */
   move?(onWarning: OnWarning): Promise<{ readonly from: string | undefined; readonly to: string }>
 }
@@ -65,6 +68,7 @@ function bigtableAt(text: string): SharedTable {
     upgrade: async (onWarning) => (await admin()).upgradeTableAt(address, onWarning),
     move: async (onWarning) => (await admin()).moveTableAt(address, onWarning),
     check: async (options) => (await import('../store/table/bigtable/open-check.js')).checkTableAt(address, options),
+    accept: async (onRows) => (await import('../store/table/bigtable/open-check.js')).acceptLossAt(address, onRows),
   }
 }
 
@@ -81,5 +85,6 @@ function postgresAt(text: string): SharedTable {
     },
     upgrade: async () => (await load()).upgradeTableAt(address),
     check: async (options) => (await load()).checkTableAt(address, options),
+    accept: async (onProgress) => (await load()).acceptLossAt(address, onProgress),
   }
 }

@@ -7,6 +7,8 @@ export class CuttingProxy {
   isCut: () => boolean = () => false
   /** Called for each connection: what is passed on of the pieces of its answers. */
   passing: () => (bytes: Buffer) => Buffer = () => (bytes) => bytes
+  /** Where new connections go. */
+  target = 0
   /** Of connections that have died without a word. */
   readonly #silent = new Set<Socket>()
   readonly #server: Server
@@ -20,7 +22,8 @@ export class CuttingProxy {
     const server = createServer().listen(0, '127.0.0.1')
     await once(server, 'listening')
     const proxy = new CuttingProxy(server)
-    server.on('connection', (client) => proxy.#pass(client, connect(port, '127.0.0.1')))
+    proxy.target = port
+    server.on('connection', (client) => proxy.#pass(client, connect(proxy.target, '127.0.0.1')))
     return proxy
   }
 

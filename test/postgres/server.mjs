@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { appendFileSync, chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import pg from 'pg'
 
 const DEBIAN = '/usr/lib/postgresql'
@@ -52,14 +52,18 @@ export class PostgresServer {
     this.#user = user
   }
 
-  /** @param {readonly string[]} settings lines of postgresql.conf. */
-  static async start(settings = []) {
+  static async #make(/** @type {string} */ parent) {
     const bin = programs()
     if (bin === undefined) throw new Error('PostgreSQL is not there: install the package postgresql')
     const user = ordinaryUser()
-    const directory = mkdtempSync(join(tmpdir(), 'perkv-postgres-'))
+    const directory = mkdtempSync(join(parent, 'perkv-postgres-'))
     if (user.uid !== undefined && user.gid !== undefined) chownSync(directory, user.uid, user.gid)
-    const server = new PostgresServer(bin, directory, await freePort(), user)
+    return new PostgresServer(bin, directory, await freePort(), user)
+  }
+
+  /** @param {readonly string[]} settings lines of postgresql.conf. @param {string} [parent] of its directory. */
+  static async start(settings = [], parent = tmpdir()) {
+    const server = await PostgresServer.#make(parent)
     const options = [
       '--auth=trust',
       '--username=perkv',
@@ -68,8 +72,7 @@ export class PostgresServer {
       '--no-sync',
       '--no-instructions',
     ]
-    const made = spawnSync(join(bin, 'initdb'), ['-D', server.#data, ...options], server.#spawning('pipe'))
-    if (made.status !== 0) throw new Error(`initdb has failed: ${made.stderr}`)
+    server.#run('initdb', ['-D', server.#data, ...options])
     server.configure(['shared_buffers = 64MB', 'max_connections = 500', ...settings])
     await server.start()
     return server
@@ -77,6 +80,37 @@ export class PostgresServer {
 
   get #data() {
     return join(this.#directory, 'data')
+  }
+
+  #run(/** @type {string} */ program, /** @type {readonly string[]} */ args) {
+    const path = existsSync(join(this.#bin, program)) ? join(this.#bin, program) : program
+    const { status, stderr } = spawnSync(path, args, this.#spawning('pipe'))
+    if (status !== 0) throw new Error(`${program} has failed: ${stderr}`)
+  }
+
+  /** A backup of this server while it runs, as a server that is not started; a standby if it is. */
+  async standby() {
+    const made = await PostgresServer.#make(dirname(this.#directory))
+    made.#run('pg_basebackup', ['-d', this.url(), '-D', made.#data, '-R', '-c', 'fast'])
+    return made
+  }
+
+  /** A standby that is not started, as a server that recovers to the end that the settings say. @param {readonly string[]} settings */
+  recoverFrom(/** @type {PostgresServer} */ archive, settings) {
+    this.#run('mv', [join(this.#data, 'standby.signal'), join(this.#data, 'recovery.signal')])
+    this.configure([`restore_command = 'cp ${archive.#data}/pg_wal/%f %p'`, "primary_conninfo = ''", ...settings])
+  }
+
+  /** A copy of the files of this server, which must not run. */
+  async copy() {
+    const made = await PostgresServer.#make(dirname(this.#directory))
+    made.#run('cp', ['-a', this.#data, made.#data])
+    return made
+  }
+
+  /** Makes a standby the primary, of the next timeline. */
+  async promote() {
+    await this.query('select pg_promote(true, 60)')
   }
 
   #spawning(/** @type {'pipe' | 'ignore'} */ stdio) {

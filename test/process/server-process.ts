@@ -17,6 +17,8 @@ export interface ServerProcess {
   readonly url: string
   readonly readyLine: string
   readonly pid: number | undefined
+  /** Fulfilled when it has ended, by itself or not. */
+  readonly ended: Promise<{ code: number | null; signal: NodeJS.Signals | null }>
   signal(signal: NodeJS.Signals): void
   /** Sends the signal and waits for the end. */
   stop(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>
@@ -57,6 +59,7 @@ export async function startProcess(
     url,
     readyLine,
     pid: child.pid,
+    ended,
     signal(signal) {
       child.kill(signal)
     },

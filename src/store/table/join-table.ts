@@ -10,7 +10,8 @@ import { type Answering, type Asks, answering } from '../../oracle/signed-ask.js
 import { TIMESTAMPS } from '../../oracle/timestamp-ask.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { AnswerBudget } from '../answer-budget.js'
-import { decodeFormat, misfitOf, requireFit, type Serving } from './format/format-row.js'
+import { decodeFormat, misfitOf, printLoss, requireFit, type Serving } from './format/format-row.js'
+import { noteLoss } from './format/table-loss.js'
 import { RECORD, SECRET_BYTES } from './layout/layout.js'
 import { recordAt } from './layout/record-at.js'
 import { rowKeyOfSystem } from './layout/row-keys.js'
@@ -59,6 +60,10 @@ export interface JoinOptions extends JoinCallbacks {
   readonly registeringMs?: number | undefined
   /** For tests. */
   readonly logs?: TableStoreOptions['logs']
+  /** Fulfilled, with why, when the engine finds that the table lacks what this server has committed. */
+  readonly lost?: Promise<string> | undefined
+  /** Calls with the table, also when `table` refuses all because of a loss. */
+  readonly apart?: ((body: (table: Table) => Promise<void>) => Promise<void>) | undefined
   /** @param secret shared by the servers of the table. */
   readonly asksOf: (secret: Uint8Array) => Asks
 }
@@ -68,10 +73,9 @@ export interface JoinOptions extends JoinCallbacks {
  * @param table must exist.
  * @throws UnusableTable when the table can't be served from; KvError `storage_unavailable`.
  */
-export async function joinTable(
-  table: Table,
-  { serving, url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, logs, asksOf }: JoinOptions,
-): Promise<{ store: TableStore; member: Member }> {
+export async function joinTable(table: Table, options: JoinOptions): Promise<{ store: TableStore; member: Member }> {
+  const { serving, url, answers, onRole, onTimestamps, onEnd, clock, registeringMs, logs, asksOf, lost } = options
+  const { apart = (body) => body(table) } = options
   await requireFit(table, serving) // Before anything is written.
   const secret = await secretOf(table)
   const restoreGate = new RestoreGate(table, {
@@ -109,7 +113,14 @@ export async function joinTable(
     onTwin: (twin) =>
       end(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
   })
-  const watch = new TableWatch({ table, secret, onAnother: end })
+  /** Others must not serve it either, nor this server once it is started again: so the table says it first. */
+  const endOfLoss = (why: string): void => {
+    void apart((reached) => noteLoss(reached, serving, { why, ...oracle.known }))
+      .catch(() => {}) // This server ends all the same.
+      .then(() => end(printLoss(why, serving.place)))
+  }
+  const watch = new TableWatch({ table, secret, onAnother: end, onSetBack: endOfLoss })
+  void lost?.then(endOfLoss)
   await registry.look()
   oracle.start()
   watch.start()

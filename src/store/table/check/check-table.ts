@@ -49,6 +49,8 @@ export interface CheckedTable {
   readonly locks: number
   readonly bytes: number
   readonly largestRow: { readonly key: Uint8Array; readonly bytes: number } | undefined
+  /** Of all records and locks; 0: there is none. */
+  readonly newestTs: Timestamp
   /** One in this many transactions was compared in all of its rows. */
   readonly comparedOneIn: number
   readonly problems: number
@@ -80,6 +82,7 @@ class Check implements CheckedTable {
   locks = 0
   bytes = 0
   largestRow: { readonly key: Uint8Array; readonly bytes: number } | undefined
+  newestTs: Timestamp = 0
   problems = 0
   warnings = 0
   readonly #raw: RawRows
@@ -144,7 +147,10 @@ class Check implements CheckedTable {
       const again = await this.#again(row.key)
       for (const finding of findings) if (again?.findings.some((other) => isSame(finding, other))) this.#found(finding)
     }
+    const { startTs = 0, minCommitTs = 0, forUpdateTs = 0 } = lock ?? {}
+    this.newestTs = Math.max(this.newestTs, startTs, minCommitTs, forUpdateTs)
     for (const write of writes) {
+      this.newestTs = Math.max(this.newestTs, write.commitTs)
       if (write.commitTs > (this.#newest?.write.commitTs ?? 0)) this.#newest = { key, write }
       const other = this.#compared.contradictionOf(write, row.key)
       if (other !== undefined && !other.rowKey.equals(row.key)) await this.#checkSplit(checked, write, other)

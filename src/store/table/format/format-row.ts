@@ -1,5 +1,6 @@
 import { jsonFields } from '../../../bytes/json-fields.js'
 import { CorruptRecord } from '../../../percolator/codec/key.js'
+import type { Timestamp } from '../../../timestamp.js'
 import { certainChange } from '../layout/certain-change.js'
 import { RECORD } from '../layout/layout.js'
 import { recordAt } from '../layout/record-at.js'
@@ -29,10 +30,23 @@ export const SIZES_FORMAT = 2
 /** From this format on all servers log their commits once there is a reader: no release served it without. */
 export const FEED_FORMAT = 2
 
+/** The table lacks what its servers had committed, as after a failover to a replica that came too late. */
+export interface TableLoss {
+  readonly why: string
+  /** Above all timestamps that the servers knew which have found it. */
+  readonly mark: Timestamp
+  /** The newest epoch of the oracle that they knew. */
+  readonly epoch: number
+}
+
 /** The row `00 00 format`. Every later format keeps these fields. A program that adds one raises the format. */
 export interface FormatRecord extends TableFormat {
   /** Bigtable's cluster that every server has to use; absent: no server knew it yet. */
   readonly cluster?: string | undefined
+  /** No server serves the table. */
+  readonly lost?: TableLoss | undefined
+  /** All timestamps since the last loss was accepted are above it. */
+  readonly accepted?: Timestamp | undefined
   /** Grows with each change, so the row never has the same value twice. */
   readonly turn: number
 }
@@ -52,16 +66,30 @@ export const FORMAT_KEY = rowKeyOfSystem('format')
 const TRIES_MAX = 10
 
 /** @internal */
-export function encodeFormat({ format, program, cluster, turn }: FormatRecord): Buffer {
-  return Buffer.from(JSON.stringify({ format, program, cluster, turn }))
+export function encodeFormat({ format, program, cluster, turn, lost, accepted }: FormatRecord): Buffer {
+  return Buffer.from(JSON.stringify({ format, program, cluster, turn, lost, accepted }))
 }
 
 /** @throws CorruptRecord */
 export function decodeFormat(bytes: Uint8Array): FormatRecord {
-  const { format, program, cluster, turn } = jsonFields(bytes)
-  if (!isCount(format) || !isCount(turn) || !isName(program) || !(cluster === undefined || isName(cluster)))
+  const { format, program, cluster, turn, lost, accepted } = jsonFields(bytes)
+  const isSound =
+    (cluster === undefined || isName(cluster)) &&
+    (lost === undefined || isLoss(lost)) &&
+    (accepted === undefined || isNatural(accepted))
+  if (!isCount(format) || !isCount(turn) || !isName(program) || !isSound)
     throw new CorruptRecord('the record of the format is damaged')
-  return { format, program, cluster, turn }
+  return { format, program, cluster, turn, lost, accepted }
+}
+
+function isLoss(value: unknown): value is TableLoss {
+  if (typeof value !== 'object' || value === null) return false
+  const { why, mark, epoch } = value as Partial<Record<keyof TableLoss, unknown>>
+  return typeof why === 'string' && /^[\x20-\x7e]{1,512}$/.test(why) && isNatural(mark) && isNatural(epoch)
+}
+
+function isNatural(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
 function isCount(value: unknown): value is number {
@@ -110,7 +138,15 @@ export async function changeFormat(
 
 /** The reason, in one line, why a program must not serve a table; undefined: it may. */
 export function misfitOf(record: FormatRecord, serving: Serving): string | undefined {
-  return newerFormat(record, serving) ?? otherCluster(record, serving)
+  return newerFormat(record, serving) ?? otherCluster(record, serving) ?? lossIn(record, serving)
+}
+
+function lossIn({ lost }: FormatRecord, { place }: Serving): string | undefined {
+  return lost && `${place}: ${printLoss(lost.why, place)}`
+}
+
+export function printLoss(why: string, place: string): string {
+  return `${why}: see what is missing, then run perkv store accept '${place}'`
 }
 
 export function newerFormat({ format, program }: FormatRecord, { place, newest }: Serving): string | undefined {

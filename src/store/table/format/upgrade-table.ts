@@ -26,7 +26,7 @@ export async function upgradeTable(
       `${place}: the table has servers that do not know format ${newest.format}, and it would end them: first start ${newest.program} or later in place of ${urls}`,
     )
   }
-  const raised = await changeFormat(table, found, { ...newest, cluster: found.cluster })
+  const raised = await changeFormat(table, found, { ...found, ...newest })
   if (raised === undefined) throw new UnusableTable(`${place}: the format was changed meanwhile: repeat the command`)
   return found.format
 }

@@ -1,4 +1,5 @@
 import type { Cell } from '../layout/table.js'
+import { WITNESS } from './kept-commits.js'
 import type { PlannedChange } from './planned-change.js'
 import { byteArray, charArray, type Statement } from './postgres-package.js'
 
@@ -8,22 +9,27 @@ type Named = Pick<Cell, 'family' | 'qualifier'> & { readonly key: Buffer }
  * Fails the statement, for want of such a setting, where the session is not as it was prepared, as behind a pooler that shares
  * sessions out by the transaction.
  */
-const isAt = (isolation: Isolation): string =>
-  `case when current_setting('transaction_isolation') = '${isolation}' then '' else current_setting('perkv.needs_its_isolation') end`
+const isAt = (isolation: Isolation, text: string): string =>
+  `case when current_setting('transaction_isolation') = '${isolation}' then ${text} else current_setting('perkv.needs_its_isolation') end`
 
 /** `read committed` serves where all rows are locked. */
 type Isolation = 'repeatable read' | 'read committed'
 
 const SAME_CELL = 'c.key = g.key and c.family = g.family and c.qualifier = g.qualifier'
 
+interface ChangeOptions {
+  readonly isolation?: Isolation
+  readonly isWitnessed: boolean
+}
+
 /**
- * One statement for changes of different rows. It answers with the keys of those that are done, in hexadecimal digits; the others
- * have met another value.
+ * One statement for changes of different rows. It answers with the keys of those that are done, in hexadecimal digits, and a
+ * witness; the others have met another value.
  */
 export function changeStatement(
   table: string,
   changes: readonly PlannedChange[],
-  isolation: Isolation = 'repeatable read',
+  { isolation = 'repeatable read', isWitnessed }: ChangeOptions,
 ): Statement {
   const values: Buffer[] = []
   const array = (type: string, value: Buffer): string => `$${values.push(value)}::${type}[]`
@@ -96,7 +102,7 @@ export function changeStatement(
         select 1 from unnest(${cells(kept)}) as k(key, family, qualifier)
         where k.key = c.key and k.family = c.family and k.qualifier = c.qualifier))`)
   const kinds = [updated, deleted, inserted, puts, dropped, cleared].map(({ length }) => (length > 0 ? 1 : 0))
-  const text = `with ${parts.join(', ')} select key, ${isAt(isolation)} from held`
+  const text = `with ${parts.join(', ')} select key, ${isAt(isolation, isWitnessed ? WITNESS : "''")} from held`
   return { name: `change ${kinds.join('')} ${isolation}`, text, values }
 }
 

@@ -132,7 +132,8 @@ export class JointChanges {
 
   /** @throws errors of `pg`, where the changes that are not over are certainly not done. */
   async #commit(client: PgClient, joints: readonly Joint[]): Promise<void> {
-    const { table } = this.#options
+    const { sessions, table } = this.#options
+    const isWitnessed = sessions.isWitnessed(client)
     const ask = (statement: Statement) => this.#options.ask(client, statement)
     let going: readonly Joint[] = []
     try {
@@ -156,9 +157,10 @@ export class JointChanges {
       else {
         for (const joint of going) joint.state = 'committing'
         const [done] = await Promise.all([
-          ask(changeStatement(table, inOrder(changes), 'read committed')),
+          ask(changeStatement(table, inOrder(changes), { isolation: 'read committed', isWitnessed })),
           send(client, { text: 'commit' }),
         ])
+        sessions.noteCommit(client, done)
         // All rows were locked, so each is changed.
         for (const { resolve } of going) resolve(done.length === changes.length ? 'done' : 'unknown')
       }

@@ -3,6 +3,7 @@ import { sleep } from '../../../event-loop/sleep.js'
 import { askOverHttp } from '../../../oracle/ask-over-http.js'
 import { Clock } from '../../../oracle/clock.js'
 import type { Asks } from '../../../oracle/signed-ask.js'
+import { type AcceptedLoss, acceptLoss } from '../check/accept-loss.js'
 import { type CheckedTable, type CheckTableOptions, checkTable } from '../check/check-table.js'
 import { type FormatRecord, NEWEST_FORMAT, requireFit, type Serving } from '../format/format-row.js'
 import { upgradeTable } from '../format/upgrade-table.js'
@@ -27,7 +28,13 @@ export async function openPostgres(options: OpenPostgresOptions): Promise<{ stor
   await requireSoundTable(address)
   const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
   const clock = new Clock({ onStep: onClockStep })
-  return joinTable(await openTable(address, { onWarning }), { ...options, serving: servingOf(address), asksOf, clock })
+  let lose = (_: string): void => {}
+  const lost = new Promise<string>((resolve) => {
+    lose = resolve
+  })
+  const apart = (body: (table: Table) => Promise<void>): Promise<void> => withTable(address, body)
+  const table = await openTable(address, { onWarning, onLoss: lose })
+  return joinTable(table, { ...options, serving: servingOf(address), asksOf, clock, lost, apart })
 }
 
 /** Makes a table with the row of its format, or completes one. @throws as `openPostgres` */
@@ -60,6 +67,21 @@ export async function checkTableAt(
   const rows = await openRawRows(address)
   try {
     return await checkTable(rows, { ...options, serving: servingOf(address) })
+  } finally {
+    await rows.close()
+  }
+}
+
+/** Lets servers serve a table that lacks what they had committed. @throws as `openPostgres` */
+export async function acceptLossAt(
+  address: PostgresAddress,
+  onProgress: (rows: number) => void,
+): Promise<AcceptedLoss> {
+  await requireSoundTable(address)
+  const serving = servingOf(address)
+  const rows = await openRawRows(address)
+  try {
+    return await withTable(address, (table) => acceptLoss(table, rows, { serving, onProgress }))
   } finally {
     await rows.close()
   }

@@ -48,12 +48,13 @@ const ZERO = Buffer.of(0)
 
 export interface PostgresTableOptions extends NotificationsOptions {
   readonly waitMs?: number | undefined
+  readonly onLoss?: ((why: string) => void) | undefined
 }
 
 /** Opens a table, which `requireSoundTable` has looked at. @throws PostgresMissing */
 export async function openTable(address: PostgresAddress, options: PostgresTableOptions = {}): Promise<Table> {
   const sessionsMax = CHANGE_LANES + JOINT_LANES + KEY_LANES + LONG_LANES + 2 * CLUSTER_LANES
-  const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning })
+  const sessions = await Sessions.open(address, { sessionsMax, onWarning: options.onWarning, onLoss: options.onLoss })
   const endsAt = performance.now() + TABLE_WAIT_MS_MAX
   for (const backoff = new Backoff(10, 500); ; await backoff.wait())
     try {
@@ -376,16 +377,21 @@ class PostgresTable implements Table {
   /** @returns the keys of the rows that are changed, in hexadecimal digits. */
   async #changeTogether(client: PgClient, changes: readonly PlannedChange[]): Promise<ReadonlySet<string>> {
     const run = (statement: Statement) => this.#counted('change', client, statement)
-    const statement = changeStatement(this.#table, changes)
+    const statement = changeStatement(this.#table, changes, { isWitnessed: this.#sessions.isWitnessed(client) })
     const transient = changes.filter(leavesAbsent)
-    if (transient.length === 0) return keysIn(await run(statement))
+    const committed = (rows: readonly TextRow[]): ReadonlySet<string> => {
+      this.#sessions.noteCommit(client, rows)
+      return keysIn(rows)
+    }
+    if (transient.length === 0) return committed(await run(statement))
     try {
       await run({ text: 'begin' })
-      const done = keysIn(await run(statement))
+      const rows = await run(statement)
+      const done = keysIn(rows)
       const left = transient.filter(({ key }) => done.has(key.toString('hex')))
       if (left.length > 0) await run(transientStatement(this.#table, left))
       await run({ text: 'commit' })
-      return done
+      return committed(rows)
     } catch (error) {
       if (mayBeOfOneRow(error)) await run({ text: 'rollback' })
       throw error

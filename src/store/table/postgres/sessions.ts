@@ -1,5 +1,6 @@
 import { KvError } from '../../../errors/kv-error.js'
 import { UnusableTable } from '../layout/unusable-table.js'
+import { KeptCommits } from './kept-commits.js'
 import type { PostgresAddress } from './postgres-address.js'
 import { kindOf } from './postgres-failures.js'
 import { ask, loadPool, type PgClient, type PgPool, type Statement, type TextRow } from './postgres-package.js'
@@ -36,27 +37,32 @@ export interface SessionsOptions {
   readonly sessionsMax: number
   /** Called with one line about a setting that may lose data in a crash of the machine. */
   readonly onWarning?: ((message: string) => void) | undefined
+  /** Called once, when PostgreSQL lacks what these sessions have committed, or may lack it. Nothing is asked any more. */
+  readonly onLoss?: ((why: string) => void) | undefined
 }
 
 /** Connections to one database, each with PerKV's own settings, and each checked for what a commit promises there. */
 export class Sessions {
   readonly #pool: PgPool
   readonly #prepared: WeakSet<PgClient>
+  readonly #kept: KeptCommits
   #isClosed = false
 
-  private constructor(pool: PgPool, prepared: WeakSet<PgClient>) {
+  private constructor(pool: PgPool, prepared: WeakSet<PgClient>, kept: KeptCommits) {
     this.#pool = pool
     this.#prepared = prepared
+    this.#kept = kept
     pool.on('error', () => {}) // Of a connection that nobody uses: the next one is made anew.
   }
 
   /** Connects when first asked. @throws PostgresMissing */
   static async open(
     { connection, place }: PostgresAddress,
-    { sessionsMax, onWarning = () => {} }: SessionsOptions,
+    { sessionsMax, onWarning = () => {}, onLoss = () => {} }: SessionsOptions,
   ): Promise<Sessions> {
     const Pool = await loadPool()
     const prepared = new WeakSet<PgClient>()
+    const kept = new KeptCommits(sessionsMax, onLoss, (message) => onWarning(`${place}: ${message}`))
     let warned = ''
     const pool = new Pool({
       connectionString: connection,
@@ -73,10 +79,11 @@ export class Sessions {
         const warning = requireSafe(place, (await ask(client, { text: PROMISES }))[0] ?? [])
         if (warning !== undefined && warning !== warned) onWarning(warning)
         warned = warning ?? ''
+        await kept.look(client)
         prepared.add(client)
       },
     })
-    return new Sessions(pool, prepared)
+    return new Sessions(pool, prepared, kept)
   }
 
   /** @throws UnusableTable where a commit would promise too little; KvError once it is closed; errors of `pg`. */
@@ -88,7 +95,9 @@ export class Sessions {
       // An older client of PostgreSQL leaves a new connection as it is, and says nothing.
       if (!this.#prepared.has(client))
         throw new UnusableTable('the installed pg is too old: npm install --save-prod pg@8.23')
+      this.#requireKept(client)
       const result = await body(client)
+      this.#requireKept(client)
       isBroken = false
       return result
     } catch (error) {
@@ -97,6 +106,25 @@ export class Sessions {
     } finally {
       client.release(isBroken)
     }
+  }
+
+  #requireKept(client: PgClient): void {
+    if (this.#kept.loss !== undefined) throw new UnusableTable(this.#kept.loss)
+    if (this.#kept.isPast(client)) throw new Error('PostgreSQL runs anew: its former answers do not count')
+  }
+
+  /** Whether changes of a connection tell what `noteCommit` needs. */
+  isWitnessed(client: PgClient): boolean {
+    return this.#kept.isTold(client)
+  }
+
+  /**
+   * Call with the answer to a change that has committed, before anybody hears of it.
+   * @throws Error: the outcome is unknown, since PostgreSQL runs anew.
+   */
+  noteCommit(client: PgClient, [row]: readonly TextRow[]): void {
+    this.#requireKept(client)
+    if (row?.[1]) this.#kept.note(row[1])
   }
 
   ask(statement: Statement): Promise<readonly TextRow[]> {

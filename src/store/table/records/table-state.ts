@@ -6,11 +6,14 @@ export interface IdentifyingRows {
   readonly oracle: OracleRecord | undefined
 }
 
-/** `faulty`: it may become well again. `another`: what the server knows is not of this table, so it must not go on. */
+/**
+ * `faulty`: it may become well again. `another`: what the server knows is not of this table, so it must not go on. `set back`:
+ * neither may any other server, since commits that were answered are gone.
+ */
 export type TableState =
   | { readonly is: 'same' }
   | { readonly is: 'faulty'; readonly why: string }
-  | { readonly is: 'another'; readonly why: string }
+  | { readonly is: 'another' | 'set back'; readonly why: string }
 
 const SAME: TableState = { is: 'same' }
 
@@ -24,7 +27,7 @@ export function tableState(secret: Buffer, seen: OracleRecord | undefined, found
   if (found.secret !== undefined && !found.secret.equals(secret))
     return { is: 'another', why: 'the table was made anew: other servers have another secret' }
   if (found.oracle !== undefined && seen !== undefined && isNewer(seen, found.oracle))
-    return { is: 'another', why: `the table was set back, to epoch ${found.oracle.epoch} of the oracle or earlier` }
+    return { is: 'set back', why: `the table was set back, to epoch ${found.oracle.epoch} of the oracle or earlier` }
   if (found.oracle === undefined && found.secret === undefined)
     return { is: 'another', why: 'the table was made anew, or emptied: the rows of its servers are gone' }
   if (found.secret === undefined)

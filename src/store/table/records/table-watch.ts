@@ -15,6 +15,8 @@ export interface TableWatchOptions {
   readonly secret: Buffer
   /** Called once, when the table is not the one that this server has joined. */
   readonly onAnother: (why: string) => void
+  /** Called once, when the table lacks what was in it. */
+  readonly onSetBack: (why: string) => void
 }
 
 /** Looks again and again whether the table is still there, and still the one that this server has joined. */
@@ -49,7 +51,7 @@ export class TableWatch {
 
   /** Looks must not overlap. */
   async look(): Promise<void> {
-    const { table, secret, onAnother } = this.#options
+    const { table, secret, onAnother, onSetBack } = this.#options
     try {
       const rows = await table.rows({ keys: [SECRET, ORACLE], columns: [{ family: 'o' }] })
       const valueAt = (key: Buffer): Buffer | undefined => rows.find((row) => row.key.equals(key))?.cells[0]?.value
@@ -59,9 +61,10 @@ export class TableWatch {
       const state = tableState(secret, this.#seen, { secret: valueAt(SECRET), oracle })
       this.#seen = oracle ?? this.#seen
       this.#fault = state.is === 'same' ? undefined : state.why
-      if (state.is !== 'another') return
+      if (state.is === 'same' || state.is === 'faulty') return
       this.close()
-      onAnother(state.why)
+      if (state.is === 'another') onAnother(state.why)
+      else onSetBack(state.why)
     } catch (error) {
       this.#fault = error instanceof Error ? error.message : String(error)
     }

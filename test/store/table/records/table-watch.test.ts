@@ -13,7 +13,8 @@ async function watched(): Promise<{ table: MemoryTable; watch: TableWatch; ends:
   put(table, 'secret', SECRET)
   put(table, 'oracle', oracleAt(3))
   const ends: string[] = []
-  const watch = new TableWatch({ table, secret: SECRET, onAnother: (why) => ends.push(why) })
+  const onEnd = (why: string): void => void ends.push(why)
+  const watch = new TableWatch({ table, secret: SECRET, onAnother: onEnd, onSetBack: onEnd })
   await watch.look()
   return { table, watch, ends }
 }
