@@ -26,6 +26,8 @@ import type { Owner, Scheduler } from './scheduler.js'
 const GIVES_UP_MS = 5000
 /** A change that is late, or a copy of it, is done within this time. */
 const LATE_MS_MAX = 30_000
+/** How long a transaction at most waits for a connection. */
+const QUEUED_MS_MAX = 500
 /** How long the table at most takes to find out that a server is gone, or has asked for nothing for too long. */
 const LOOKS_MS_MAX = 4000
 
@@ -158,7 +160,7 @@ export class TableLink implements Table {
   #changeTogether(expected: readonly RowCondition[], writes: Parameters<ChangeTogether>[1]): Promise<Changed> {
     this.calls.change++
     return new Promise((resolve, reject) => {
-      const { rows, holds, faults } = this.#table
+      const { rows, holds, faults, scheduler, nature } = this.#table
       const keys = expected.map(({ key }) => key)
       const giveUp = (): void => this.#giveUp(() => resolve('unknown'))
       const rollBack = (session: Session, settle: () => void): void =>
@@ -180,7 +182,7 @@ export class TableLink implements Table {
         )
       }
       if (faults.strikes('table_lost')) return giveUp()
-      this.#arrive('locks', () =>
+      const lock = (): void =>
         holds.whenFree(keys, () => {
           if (!expected.every((each) => rows.isAs(each.key, each.expected)))
             return this.#answer('refused', () => resolve('refused'))
@@ -190,7 +192,11 @@ export class TableLink implements Table {
           if (!faults.strikes('table_answer_lost')) return this.#answer('locked', () => goOn(session))
           session.isLeft = true
           giveUp()
-        }),
+        })
+      // Now and then no connection is free for long.
+      const queuedMs = faults.random.chance(0.2) ? QUEUED_MS_MAX * faults.random.next() : 0
+      scheduler.schedule(nature, queuedMs, `table: a connection of ${this.#owner.name}`, () =>
+        this.#arrive('locks', lock),
       )
     })
   }

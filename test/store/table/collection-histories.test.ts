@@ -65,11 +65,11 @@ class World {
   #databases: readonly Database[] = []
   #isOver = false
 
-  constructor(seed: number, faults: number) {
+  constructor(seed: number, faults: number, isTogether: boolean) {
     this.#random = new Random(seed)
     const random = this.#random
     const fate = (): Fate => (random.chance(faults) ? random.pick(FATES) : 'done')
-    this.#table = new MemoryTable(fate, () => random.below(4))
+    this.#table = new MemoryTable(fate, () => random.below(4), undefined, { isTogether })
     this.#tables = Array.from({ length: SERVERS }, () => new PausableTable(this.#table))
   }
 
@@ -269,8 +269,8 @@ function printed(pairs: readonly { readonly key: Uint8Array; readonly value?: Ui
 test('servers that stop and go on while others collect lose no write and change no snapshot', async () => {
   const totals = { committed: 0, snapshots: 0, again: 0, removed: 0, pauses: 0 }
   await fc.assert(
-    fc.asyncProperty(fc.nat(), fc.constantFrom(0, 0.05), async (seed, faults) => {
-      const world = new World(seed, faults)
+    fc.asyncProperty(fc.nat(), fc.constantFrom(0, 0.05), fc.boolean(), async (...given) => {
+      const world = new World(...given)
       await world.run()
       for (const [name, count] of Object.entries(world.counts)) totals[name as keyof typeof totals] += count
       expect(world.wrong).toEqual([])

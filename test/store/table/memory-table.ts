@@ -72,7 +72,7 @@ export class MemoryTable implements Table {
     this.calls.read++
     return this.#inFlight(async () => {
       await this.#pause()
-      if (request.settled) await new Promise<void>((run) => this.#holds.whenSettled(request, run))
+      if (request.settled) await this.#away(new Promise<void>((run) => this.#holds.whenSettled(request, run)))
       const found = read()
       await this.#pause()
       return found
@@ -88,7 +88,7 @@ export class MemoryTable implements Table {
 
   async #change(key: Buffer, expected: Expected, writes: readonly RowWrite[] | 'remove'): Promise<Changed> {
     await this.#pause()
-    await new Promise<void>((run) => this.#holds.whenFree([key], run))
+    await this.#away(new Promise<void>((run) => this.#holds.whenFree([key], run)))
     const fate = this.#fate(key, writes)
     const apply = (): Changed => this.#rows.change(key, expected, writes)
     if (fate === 'not done') return 'unknown'
@@ -106,12 +106,13 @@ export class MemoryTable implements Table {
     this.calls.change++
     await this.#pause()
     const keys = rows.map(({ key }) => key)
-    const hold = await new Promise<Hold>((run) => this.#holds.whenFree(keys, () => run(this.#holds.take(keys))))
+    const held = new Promise<Hold>((run) => this.#holds.whenFree(keys, () => run(this.#holds.take(keys))))
+    const hold = await this.#away(held)
     let isLate = false
     try {
       const isAsExpected = rows.every(({ key, expected }) => this.#rows.isAs(key, expected))
       await this.#pause()
-      const all = isAsExpected ? await writes() : undefined
+      const all = isAsExpected ? await this.#away(writes()) : undefined
       if (all === undefined) return 'refused'
       await this.#pause()
       const fate = this.#fate(keys[0] ?? Buffer.alloc(0), all[0] ?? [])
@@ -159,12 +160,18 @@ export class MemoryTable implements Table {
     }
   }
 
-  async #pause(): Promise<void> {
-    if (this.#delayMs !== undefined) {
-      this.inFlight.calls-- // So that whoever makes time leap when nothing is done does so now.
-      await sleep(this.#delayMs())
+  /** Whoever makes time leap when nothing is done may do so meanwhile. */
+  async #away<T>(waiting: Promise<T>): Promise<T> {
+    this.inFlight.calls--
+    try {
+      return await waiting
+    } finally {
       this.inFlight.calls++
     }
+  }
+
+  async #pause(): Promise<void> {
+    if (this.#delayMs !== undefined) await this.#away(sleep(this.#delayMs()))
     for (let turns = this.#turns(); turns > 0; turns--) await new Promise((next) => setImmediate(next))
   }
 }

@@ -37,10 +37,10 @@ async function problemsIn(table: MemoryTable): Promise<readonly Finding[]> {
   return (await checked(new PlantedRows(table))).findings.filter(({ isProblem }) => isProblem)
 }
 
-function transfers(seed: number, faults: number): Promise<Sums> {
+function transfers(seed: number, faults: number, isTogether: boolean): Promise<Sums> {
   const random = new Random(seed)
   const fate = (): Fate => (random.chance(faults) ? (FATES[random.below(FATES.length)] as Fate) : 'done')
-  const table = new MemoryTable(fate, () => random.below(4))
+  const table = new MemoryTable(fate, () => random.below(4), undefined, { isTogether })
   if (random.chance(0.5)) table.broadcast = new MemoryBroadcast(4, () => random.chance(0.8))
   return inLeaps(table, () => transfersOn(table, random))
 }
@@ -100,8 +100,8 @@ async function transfersOn(table: MemoryTable, random: Random): Promise<Sums> {
 
 test('transfers of several servers on one table keep the sum of all accounts, whatever answers get lost', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.nat(), fc.constantFrom(0, 0.05, 0.15), async (seed, faults) => {
-      const { totals, committed } = await transfers(seed, faults)
+    fc.asyncProperty(fc.nat(), fc.constantFrom(0, 0.05, 0.15), fc.boolean(), async (...given) => {
+      const { totals, committed } = await transfers(...given)
       expect(new Set(totals)).toEqual(new Set([ACCOUNTS.length * EACH]))
       expect(committed).toBeGreaterThan(0)
     }),

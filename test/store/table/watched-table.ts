@@ -14,6 +14,8 @@ export class WatchedTable implements Table {
   onChange: (key: Buffer) => Promise<void> | undefined = () => undefined
   onRows: (request: RowsRequest) => Promise<void> | undefined = () => undefined
   onWalk: (request: WalkRequest) => Promise<void> | undefined = () => undefined
+  /** Between the locks of rows that change together, with what is to be written, and the commit. */
+  onLocked: () => Promise<void> | undefined = () => undefined
   reads = 0
 
   readonly changeTogether?: ChangeTogether
@@ -21,9 +23,14 @@ export class WatchedTable implements Table {
   constructor(table: Table) {
     this.#table = table
     if (table.changeTogether !== undefined)
-      this.changeTogether = async (rows, ...others) => {
+      this.changeTogether = async (rows, writes, withinMs) => {
         for (const { key } of rows) await this.onChange(key)
-        return table.changeTogether?.(rows, ...others) ?? 'refused'
+        const planned: typeof writes = async () => {
+          const all = await writes()
+          await this.onLocked()
+          return all
+        }
+        return table.changeTogether?.(rows, planned, withinMs) ?? 'refused'
       }
   }
   get engine(): Table['engine'] {
