@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { test } from 'vitest'
 import { DispatchedCells, histories } from './dispatched-cells.js'
 
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 10_000)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 4000)
 
 test.each([
   { fifo: 2, found: 2, claimsMax: 1000 },

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { runSchedule, runWrongClock, Servers } from './simulated-servers.js'
 import { unsteadiness, violations } from './timestamp-history.js'
 
-const SCHEDULES = Number(process.env['PERKV_TEST_RUNS'] ?? 200)
+const SCHEDULES = Number(process.env['PERKV_TEST_RUNS'] ?? 100)
 
 test('no timestamp is handed out twice or out of order, whatever happens to clocks, processes and the table', {
   tags: ['long'],
