@@ -1,6 +1,15 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFileSync, chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import {
+  appendFileSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -61,9 +70,18 @@ export class PostgresServer {
     return new PostgresServer(bin, directory, await freePort(), user)
   }
 
-  /** @param {readonly string[]} settings lines of postgresql.conf. @param {string} [parent] of its directory. */
-  static async start(settings = [], parent = tmpdir()) {
-    const server = await PostgresServer.#make(parent)
+  /**
+   * @param {readonly string[]} settings lines of postgresql.conf.
+   * @param {string} [disk] a directory for the data, without the log.
+   */
+  static async start(settings = [], disk = undefined) {
+    const server = await PostgresServer.#make(tmpdir())
+    const { uid, gid } = server.#user
+    if (disk !== undefined) {
+      mkdirSync(join(disk, 'data'))
+      if (uid !== undefined && gid !== undefined) chownSync(join(disk, 'data'), uid, gid)
+      symlinkSync(join(disk, 'data'), server.#data)
+    }
     const options = [
       '--auth=trust',
       '--username=perkv',
@@ -71,6 +89,7 @@ export class PostgresServer {
       '--locale=C',
       '--no-sync',
       '--no-instructions',
+      ...(disk === undefined ? [] : ['--waldir', join(server.#directory, 'log')]),
     ]
     server.#run('initdb', ['-D', server.#data, ...options])
     server.configure(['shared_buffers = 64MB', 'max_connections = 500', ...settings])
