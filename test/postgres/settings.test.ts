@@ -19,7 +19,7 @@ test('an address names a table, and is printed without what may be secret', () =
   expect(parse('postgres://me:s3cret@db:5433/app?sslmode=require&table=kv.rows&password=x')).toEqual({
     connection: 'postgres://me:s3cret@db:5433/app?sslmode=require&password=x',
     table: '"kv"."rows"',
-    place: 'postgres://me@db:5433/app?table=kv.rows',
+    place: 'postgres://me@db:5433/app?sslmode=require&table=kv.rows',
   })
   expect(parse('postgresql:///app?host=/run/postgresql')).toEqual({
     connection: 'postgresql:///app?host=%2Frun%2Fpostgresql',

@@ -13,8 +13,8 @@ const POSTGRES_FORM = 'postgres://USER@HOST/DATABASE[?table=NAME]'
 const SCHEME = /^postgres(?:ql)?:\/\//
 const DEFAULT_TABLE = 'perkv'
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/
-/** Parameters that say where the data is. Others may be secrets. */
-const PRINTED = ['host', 'port', 'user', 'dbname']
+/** Parameters that say where the data is, and how the way there is encrypted. Others may be secrets. */
+const PRINTED = ['host', 'port', 'user', 'dbname', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation']
 
 export function isPostgresAddress(text: string): boolean {
   return SCHEME.test(text)
