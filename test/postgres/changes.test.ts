@@ -169,6 +169,33 @@ test('an answer that is lost leaves a change unknown, and guards count each exac
   }
 })
 
+test('a row of long ranges that overlap is read at one moment', async () => {
+  const [table, other] = (await openTables(2)) as [Table, Table]
+  const keys = Array.from({ length: 300 }, (_, i) => `k${1000 + i}`)
+  await Promise.all(keys.map((key) => table.change(bytes(key), cell('v', 'r', undefined), [cell('v', 'r', '0')])))
+  // The last row is in the first step of one range, and in a later step of the other.
+  const ranges = [
+    { start: bytes('k1000'), end: bytes('l') },
+    { start: bytes('k1299'), end: bytes('l') },
+  ]
+  let isOver = false
+  const writing = (async () => {
+    for (let i = 0; !isOver; i++) {
+      const writes = [cell('v', 'r', `${i + 1}`), cell('w', `${i}`, undefined), cell('w', `${i + 1}`, '')]
+      expect(await other.change(bytes('k1299'), cell('v', 'r', `${i}`), writes)).toBe('done')
+    }
+  })()
+  for (let i = 0; i < 40; i++) {
+    const rows = await table.rows({ ranges, columns: ALL })
+    expect(rows).toHaveLength(300)
+    const texts = rows.at(-1)?.cells.map(({ family, qualifier, value }) => `${family}:${qualifier}=${value}`) ?? []
+    const revision = texts[0]?.slice(4)
+    expect(texts).toEqual([`v:r=${revision}`, ...(revision === '0' ? [] : [`w:${revision}=`])])
+  }
+  isOver = true
+  await writing
+})
+
 test("the oracle's row waits neither for changes of users that stand still nor for a dead connection", async () => {
   const address = ownAddress()
   const direct = await openOwnTable({}, address)

@@ -1,3 +1,4 @@
+import { mergedRanges } from '../../../bytes/key-range.js'
 import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
@@ -139,7 +140,8 @@ class PostgresTable implements Table {
     const distinct = [...new Map(keys.map((key) => [keyText(key), key])).values()]
     for (let from = 0; from < distinct.length; from += KEYS_PER_READ)
       parts.push(this.#rowsOfKeys(distinct.slice(from, from + KEYS_PER_READ), wanted, endsAt))
-    const some = ranges.filter(isNotEmpty)
+    // A row in two ranges could be read at two moments, and be none of both.
+    const some = mergedRanges(ranges.filter(isNotEmpty)) as readonly RowRange[]
     if (some.length > 0) parts.push(this.#rowsOfRanges(some, wanted, endsAt, limit))
     const [first = [], ...others] = await Promise.all(parts)
     if (others.length === 0) return limit === undefined ? first : first.slice(0, limit)
