@@ -41,23 +41,16 @@ import {
   versionsSince,
 } from '../layout/layout.js'
 import { allRowsFrom, keyOfRow, rowKeyOf, rowRangeOf } from '../layout/row-keys.js'
-import type { ColumnRange, RowRange, RowsRequest, Table } from '../layout/table.js'
+import type { Cell, ColumnRange, RowRange, RowsRequest, Table } from '../layout/table.js'
 import type { TableScan } from '../layout/table-scan.js'
 import { knownByRead } from './known-row.js'
 import type { RowTable } from './row-table.js'
 import type { SafePoint } from './safe-point.js'
+import { wholeRow } from './whole-row.js'
 
 const VALUES_AT_A_TIME = 16
 /** Limit on repeats of a read whose long values are collected in the meantime. */
 const READS_MAX = 3
-const EVERYTHING: readonly ColumnRange[] = [
-  LOCK_COLUMN,
-  REVISION_COLUMN,
-  { family: 'w' },
-  { family: 'r' },
-  { family: 'd' },
-]
-
 /** A version that a read has found. A long value is read separately. */
 interface Version {
   readonly key: Uint8Array
@@ -213,12 +206,15 @@ export class Reads {
   async mvccGetByKey({ key }: { readonly key: Uint8Array }): Promise<MvccInfo> {
     this.#answers.requireRoom()
     return this.#counted(async (lease) => {
-      const [row] = await this.#table.rows({ keys: [rowKeyOf(key)], columns: EVERYTHING })
-      const { lock, writes } = decodeCells(row?.cells ?? [])
-      const values = valuesIn(row?.cells ?? [])
-      for (const { shortValue } of writes)
-        lease.grow(ENTRY_BYTES + (shortValue === undefined ? 0 : entryCost(shortValue)))
-      for (const { value } of values) lease.grow(entryCost(value))
+      let held = 0
+      const cells = await wholeRow(this.#table, rowKeyOf(key), (part) => {
+        const bytes = part === undefined ? -held : historyCost(part)
+        held += bytes
+        if (part === undefined) lease.hold(bytes)
+        else lease.grow(bytes)
+      })
+      const { lock, writes } = decodeCells(cells)
+      const values = valuesIn(cells)
       return mvccGet({ key, lock, writes }, values)
     })
   }
@@ -385,4 +381,12 @@ function isValued(pair: Pair): pair is ValuedPair {
 
 function inKeyOrder(locks: LockInfo[]): LockInfo[] {
   return locks.sort((a, b) => Buffer.compare(a.key, b.key))
+}
+
+function historyCost(cells: readonly Cell[]): number {
+  let bytes = 0
+  for (const { shortValue } of decodeCells(cells).writes)
+    bytes += ENTRY_BYTES + (shortValue === undefined ? 0 : entryCost(shortValue))
+  for (const { value } of valuesIn(cells)) bytes += entryCost(value)
+  return bytes
 }
