@@ -1110,9 +1110,8 @@ const FOUND_ELSEWHERE = new Map([
   ['another TTL is answered before it is on disk', 'test/leases/leases.test.ts'],
   // A removal that fails, a grant before it is tried again, and then a crash.
   ['a record is removed after the next grant', 'test/leases/leases.test.ts'],
-  // Two: commits in one phase are few, and between a timestamp and the lock, or a read, another server has to commit.
+  // Commits in one phase are few, and one has to have its commit_ts while another one validates what it has read.
   ['what was read is validated past rows that the table has locked', 'test/store/table/joint-commits.test.ts'],
-  ['a commit_ts in one phase is taken before the rows are locked', 'test/store/table/joint-commits.test.ts'],
   // Five: a lock or a read that is late by a whole collection.
   ['resolve_lock commits what was cleared', 'test/store/table/collection.test.ts'],
   ['a row goes before all know that it was cleared', 'test/store/table/collection.test.ts'],
