@@ -74,11 +74,11 @@ test('what is read at a timestamp stays so, while other servers commit in one ph
   }
   isOver = true
   await Promise.all(writing)
-  for (const writer of writers) {
-    const { onePhase, twoPhase } = writer.store.figures.meters.commits
-    expect(onePhase).toBeGreaterThan(10)
-    expect(twoPhase).toBeLessThan(onePhase)
-  }
+  // Of two writers of the same keys one may be left behind.
+  const commits = writers.map((writer) => writer.store.figures.meters.commits)
+  const count = (of: 'onePhase' | 'twoPhase'): number => commits.reduce((sum, each) => sum + each[of], 0)
+  expect(count('onePhase')).toBeGreaterThan(10)
+  expect(count('twoPhase')).toBeLessThan(count('onePhase'))
 })
 
 test('new keys are found by scans at a timestamp, or come later', async () => {
