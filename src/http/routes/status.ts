@@ -33,20 +33,28 @@ export function statusRoutes(
   }
 
   app.get('/v1/status', { schema: schemas.serverStatus, config: WATCHING }, (request, reply) => {
-    const { store, capabilities, fault, safePoint, restoring, locks, openTransactions, gc, feed, ...held } =
-      database.status()
+    const {
+      store,
+      capabilities: traits,
+      fault,
+      safePoint,
+      restoring,
+      locks,
+      openTransactions,
+      gc,
+      feed,
+      ...held
+    } = database.status()
     const { count, pending, parked, lagMs } = database.observers.summary()
     const consumers = database.changes.consumers.summary()
     const leases = database.leases.summary()
     const { resolvedTs, lagMs: feedLagMs, heldBackBy, live, behind } = feed
     const { mayWrite, prefixes } = request.grant
+    const { onePhaseCommit, plainOnePhaseCommit, ...capabilities } = traits
     return answer(request, reply, {
       version,
       store,
-      capabilities: {
-        ...capabilities,
-        onePhaseCommit: capabilities.onePhaseCommit || capabilities.plainOnePhaseCommit,
-      },
+      capabilities: { onePhaseCommit: onePhaseCommit || plainOnePhaseCommit, ...capabilities },
       durability,
       ...(member !== undefined && { server: member.id, oracle: { ...member.role } }),
       ...(database.registry.isShared && { servers: database.registry.servers() }),
