@@ -28,29 +28,23 @@ export const store: Command = {
        perkv store upgrade ADDRESS
        perkv store move bigtable://PROJECT/INSTANCE/TABLE?app_profile=ID
 
-ADDRESS is a table that servers share: perkv serve --store ADDRESS
+ADDRESS is a table that servers share: perkv serve --store ADDRESS. Another name of this command is perkv bigtable.
   postgres://USER@HOST/DATABASE[?table=NAME]            docs/postgres.md; it needs: npm install --save-prod pg@8
-  bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]    docs/bigtable.md; it needs Google's client:
-                                                        npm install --save-prod @google-cloud/bigtable@6.5.1
+  bigtable://PROJECT/INSTANCE/TABLE[?app_profile=ID]    docs/bigtable.md; it needs: npm install --save-prod @google-cloud/bigtable@6.5.1
 
-init makes the table, and on Bigtable its families, where they are missing; a second run changes nothing. Passwords of PostgreSQL
-come from PGPASSWORD or .pgpass, credentials of Google as its own tools find them; BIGTABLE_EMULATOR_HOST=HOST:PORT names an
-emulator instead.
+init makes what is missing of the table, and changes nothing else. Passwords of PostgreSQL come from PGPASSWORD or .pgpass,
+credentials of Google as its own tools find them; BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator instead.
 
 check reads every cell of the table, and changes nothing; servers may go on. One line per problem. Exit codes: 0 sound,
 1 damaged or could not run, 2 used wrongly. What it marks as a warning is no damage.
 
 accept lets servers serve a table that lacks what they had committed, as after a failover to a replica that came too late. They end,
-and none starts, until somebody has seen what is missing. It reads every cell, so that no timestamp is handed out twice. Run it also
-before you start servers on an older copy of a database.
+and none starts, until somebody has seen what is missing. It reads every cell. Run it too before servers start on an older copy.
 
-upgrade raises the format of the table to the newest that this PerKV serves, once every server knows it. Older servers are refused
-from then on.
+upgrade raises the format of the table to the newest that this PerKV serves. Older servers are refused from then on.
 
 move makes the cluster that this app profile routes to the one that all servers use. Stop all servers first; it waits until
 everything is replicated.
-
-perkv bigtable is another name of this command.
 
 Flags:
 ${flagsHelp(FLAGS)}`,

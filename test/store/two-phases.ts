@@ -10,7 +10,14 @@ export function inTwoPhases(store: CompleteStore): Store {
   const prewrite: Store['prewrite'] = ({ tryOnePc, reads, ...request }: PrewriteRequest) => store.prewrite(request)
   return replaced(store, {
     name: 'two-phases',
-    traits: { ...store.traits, onePhaseCommit: false, asyncCommit: false, compact: false, lockCount: false },
+    traits: {
+      ...store.traits,
+      onePhaseCommit: false,
+      plainOnePhaseCommit: false,
+      asyncCommit: false,
+      compact: false,
+      lockCount: false,
+    },
     locks: undefined,
     files: undefined,
     prewrite,

@@ -58,8 +58,11 @@ export function prewriteChange(
     // A pessimistic prewrite is checked against its for_update_ts, which a faulty client may send below its start_ts.
     depthTs: Math.min(startTs, forUpdateTs || startTs),
     // Records that an earlier decision of this change has written are the transaction's own.
-    decide: (found, isRepeat = false) =>
-      decide(sources, isRepeat ? { ...locking, isFirst: false } : locking, commitEffects, found),
+    decide(found, isRepeat = false) {
+      const decision = decide(sources, isRepeat ? { ...locking, isFirst: false } : locking, commitEffects, found)
+      if (!isAtOnce || !decision.ok || decision.value.minCommitTs === undefined) return decision
+      return { ...decision, value: { onePcCommitTs: decision.value.minCommitTs } } // An earlier try has committed.
+    },
     decideAtOnce: isAtOnce
       ? (found, isRepeat, commitTs) =>
           decidedAt(commitTs, sources, isRepeat ? { ...request, isFirst: false } : request, found)

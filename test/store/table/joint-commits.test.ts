@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import type { Database } from '../../../src/database/database.js'
 import { codeOf, read, utf8 } from '../support.js'
 import { type Fate, MemoryTable } from './memory-table.js'
@@ -22,6 +22,8 @@ async function openWorld(): Promise<World> {
   const databases = (await databasesOn([link, table])) as [Database, Database]
   return { databases, link, fates }
 }
+
+afterEach(() => void vi.restoreAllMocks())
 
 const put = (database: Database, value: string, ...keys: string[]) =>
   database.transact({
@@ -91,4 +93,38 @@ test.each<Fate>(['not done', 'done, answer lost', 'late'])('a commit that is %s 
   await one.transact({ ...ONE_SHOT, ops })
   expect(joint).toBeGreaterThan(0)
   expect([await read(other.store, 'a'), await read(other.store, 'b')]).toEqual(['2', '2'])
+})
+
+test('a commit whose outcome is unknown when its time is over is not answered as refused', async () => {
+  const { databases, link, fates } = await openWorld()
+  const [one, other] = databases
+  await put(one, '1', 'a')
+  const startTs = await one.store.tso(1)
+  const { now } = performance
+  link.onLocked = async () => {
+    fates.push('done, answer lost')
+    vi.spyOn(performance, 'now').mockImplementation(() => now.call(performance) + 60_000)
+  }
+  const mutations = [{ op: 'put', key: utf8('a'), value: utf8('2') }] as const
+  const request = { startTs, primary: utf8('a'), mutations, lockTtl: 3000, tryOnePc: true }
+  expect(await codeOf(one.store.prewrite(request))).toBe('storage_unavailable')
+  expect(await read(other.store, 'a')).toBe('2')
+  link.onLocked = async () => {}
+  expect(await one.store.prewrite(request)).toEqual({ onePcCommitTs: expect.any(Number) })
+})
+
+test('a check that a key is absent waits for a commit that has locked it before', async () => {
+  const { databases, link } = await openWorld()
+  const [one, other] = databases
+  const codes: Promise<string>[] = []
+  link.onLocked = async () => {
+    const startTs = await other.store.tso(1)
+    const mutations = [
+      { op: 'put', key: utf8('x'), value: utf8('1') },
+      { op: 'check_not_exists', key: utf8('a') },
+    ] as const
+    codes.push(codeOf(other.store.prewrite({ startTs, primary: utf8('x'), mutations, lockTtl: 3000 })))
+  }
+  await put(one, 'new', 'a')
+  expect(await Promise.all(codes)).toEqual(['already_exists'])
 })

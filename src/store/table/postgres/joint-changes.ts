@@ -89,12 +89,16 @@ export class JointChanges {
     const taken = new Set<string>()
     let rows = 0
     for (const joint of queue) {
+      if (!isWaiting(joint)) {
+        batch.push(joint) // It was given up, so it leaves the queue.
+        continue
+      }
       const isFree = joint.names.every((name) => !changing.has(name) && !taken.has(name))
       // A change that has to wait keeps its rows from younger ones.
       for (const name of joint.names) taken.add(name)
       if (!isFree) continue
       rows += joint.rows.length
-      if (batch.length > 0 && rows > ROWS_MAX) break
+      if (rows > joint.rows.length && rows > ROWS_MAX) break
       batch.push(joint)
     }
     return batch
@@ -102,7 +106,7 @@ export class JointChanges {
 
   async #run(batch: readonly Joint[]): Promise<void> {
     const { changing } = this.#options
-    const names = batch.flatMap((joint) => joint.names)
+    const names = batch.filter(isWaiting).flatMap((joint) => joint.names)
     changing.hold(names, batch)
     try {
       await this.#runAll(batch)

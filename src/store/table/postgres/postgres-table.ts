@@ -43,8 +43,9 @@ const BATCH_BYTES_MAX = 1 << 20
 const KEYS_PER_READ = 1000
 /** Rows that a read of a range looks at in one statement. */
 const STEPS_MAX = 256
-/** After which a read of single keys looks again at a row that was locked. */
+/** After which a read of single keys looks again at a row that was locked; twice as long each time, up to the second. */
 const SETTLE_MS = 1
+const SETTLE_MS_MAX = 50
 const ZERO = Buffer.of(0)
 
 export interface PostgresTableOptions extends NotificationsOptions {
@@ -83,6 +84,7 @@ interface WaitingRead extends KeyedRead, Waiting<readonly TableRow[]> {
   readonly endsAt: number
   /** The transactions that its first look has met. Younger ones take their commit_ts later than the read has begun. */
   underWay?: ReadonlySet<string>
+  settleMs?: number
 }
 
 interface WaitingChange extends Waiting<Changed> {
@@ -241,7 +243,10 @@ class PostgresTable implements Table {
         const rows = found[i] as FoundRows
         read.underWay = stillUnderWay(rows, read.underWay)
         if (read.underWay.size === 0) read.resolve(rows.rows())
-        else setTimeout(() => this.#reads.add(read), SETTLE_MS)
+        else {
+          read.settleMs = Math.min(SETTLE_MS_MAX, 2 * (read.settleMs ?? SETTLE_MS / 2))
+          setTimeout(() => this.#reads.add(read), read.settleMs)
+        }
       }
     } catch (error) {
       for (const { reject } of reads) reject(error)

@@ -1,5 +1,5 @@
 /** SQL of the transaction that has locked or replaced a row of the table which the statement still sees; with its snapshot. */
-export const UNDER_WAY = `convert_to(xmax::text || ' ' || pg_current_snapshot()::text, 'UTF8')`
+export const UNDER_WAY = `convert_to(xmax::text || ' ' || txid_current_snapshot()::text, 'UTF8')`
 /** In place of the family. */
 export const UNDER_WAY_FAMILY = '?'
 

@@ -98,14 +98,17 @@ export class RowTable {
       this.#cache.set({ ...row, added: before.added + 1, collectableTo: before.collectableTo })
   }
 
-  /** Returns `rows[i]` for `keys[i]`. @throws KvError `storage_unavailable` */
+  /**
+   * Returns `rows[i]` for `keys[i]`. Settled, because a decision may rest on a row that it does not write, and a repeat has to know
+   * whether an earlier try has landed. @throws KvError `storage_unavailable`
+   */
   async read(keys: readonly Uint8Array[], depth: HistoryDepth, ts: Timestamp): Promise<KnownRow[]> {
     const rowKeys = keys.map(rowKeyOf)
     const found = new Map<string, KnownRow>()
     const collectableTo = depth === 'none' ? 0 : this.#safePoint.cleared
     const columns = columnsOf(depth, ts)
     const all = collectableTo === 0 ? columns : [...columns, ...garbageColumns(collectableTo, GARBAGE_MAX)]
-    for (const { key, cells } of await this.#table.rows({ keys: rowKeys, columns: all }))
+    for (const { key, cells } of await this.#table.rows({ keys: rowKeys, columns: all, settled: true }))
       found.set(keyText(key), knownRow(key, decodeCells(cells), depth, ts, collectableTo))
     return keys.map((key, i) => {
       const read = found.get(keyText(rowKeys[i] as Buffer)) ?? knownRow(key, NO_CELLS, depth, ts, collectableTo)

@@ -33,6 +33,8 @@ const SHORT_VALUE_BYTES_MAX = 4096
 const ROWS_AT_ONCE = 64
 /** How long a change is decided again while others keep changing its rows. */
 const CONTENDED_MS_MAX = 10_000
+/** Tries in one phase that others may keep from all their rows. In two phases the locks stay, and the others wait. */
+const AT_ONCE_MAX = 5
 
 interface Held {
   /** undefined: the row has to be read. */
@@ -186,13 +188,13 @@ export class TableRows implements RowAccess {
     })
     const deadlineMs = performance.now() + CONTENDED_MS_MAX
     const backoff = new Backoff(2, 200)
-    let mayCommitAtOnce = change.decideAtOnce !== undefined && this.#table.changesTogether
+    let atOnceLeft = change.decideAtOnce !== undefined && this.#table.changesTogether ? AT_ONCE_MAX : 0
     for (let isRepeat = false; ; ) {
       const plan: Plan<T> | undefined = await this.#plan(change, held, depth, isRepeat)
       if (plan === undefined) continue
-      const atOnce = mayCommitAtOnce ? await this.#commitAtOnce(plan, held, change, isRepeat) : undefined
+      const atOnce = atOnceLeft-- > 0 ? await this.#commitAtOnce(plan, held, change, isRepeat) : undefined
       if (atOnce?.decision !== undefined) return atOnce.decision.value
-      mayCommitAtOnce &&= atOnce?.isGivenUp !== true
+      if (atOnce?.isGivenUp) atOnceLeft = 0
       const written: Written = atOnce ?? (await this.#carryOut(plan, held, change))
       if (written.isWhole) {
         await plan.decision.observed
@@ -202,7 +204,8 @@ export class TableRows implements RowAccess {
       if (performance.now() > deadlineMs) {
         await this.#takeBack(held)
         // The deciding row may be written, and the end of a transaction cannot be taken back.
-        if (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
+        const mayBeDone = atOnce?.mayHaveLanded || (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
+        if (mayBeDone)
           throw new KvError(
             'storage_unavailable',
             'too many other requests change the same keys: the change may or may not be done',
