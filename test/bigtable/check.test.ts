@@ -115,7 +115,7 @@ test('what cannot be checked is said in one line', async () => {
   for (const [args, code, why] of [
     [['check', missing], 1, `${missing}: there is no such table`],
     [['check'], 2, 'ADDRESS is missing'],
-    [['mend', missing], 2, '"mend" is none of init, check, upgrade, move'],
+    [['mend', missing], 2, '"mend" is none of init, check, accept, upgrade, move'],
     [['check', 'bigtable://x'], 1, 'is no address of a table'],
   ] as const) {
     const { stdout, stderr, ...finished } = await runCli(['bigtable', ...args], env())

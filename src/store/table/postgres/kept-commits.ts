@@ -1,3 +1,4 @@
+import { isPostgres } from './postgres.js'
 import { kindOf } from './postgres-failures.js'
 import { ask, type PgClient, type TextRow } from './postgres-package.js'
 
@@ -12,13 +13,17 @@ interface Witness {
 interface Run {
   readonly name: string
   readonly timeline: number
+  /** Version of PostgreSQL. */
+  readonly major: number
   /** Where the log of the run before ended, as far as this one found it; undefined: it did not have to recover. */
   readonly recoveredTo: bigint | undefined
+  /** It has followed another PostgreSQL. Else it has recovered from a crash, of its own timeline. */
+  readonly hasFollowed: boolean
   readonly at: bigint
 }
 
 const RUN = `select extract(epoch from pg_postmaster_start_time())::text, pg_walfile_name(pg_current_wal_insert_lsn()),
-  pg_last_wal_replay_lsn()::text, pg_current_wal_insert_lsn()::text`
+  pg_last_wal_replay_lsn()::text, pg_current_wal_insert_lsn()::text, pg_last_wal_receive_lsn()::text, version()`
 /** No such function, not supported, not allowed. */
 const CANNOT_TELL: readonly unknown[] = ['42883', '0A000', '42501']
 /** An xid that has not been given out. */
@@ -97,13 +102,14 @@ export class KeptCommits {
   /** @returns undefined where it does not tell. */
   async #runOf(client: PgClient): Promise<Run | undefined> {
     try {
-      return runOf((await ask(client, { text: RUN }))[0] ?? [])
+      const [row = []] = await ask(client, { text: RUN })
+      if (isPostgres(row[5] ?? '')) return runOf(row)
     } catch (error) {
       if (!CANNOT_TELL.includes((error as { readonly code?: unknown }).code)) throw error
-      if (!this.#isWarned) this.#onWarning('this database does not tell whether a failover has lost commits')
-      this.#isWarned = true
-      return undefined
     }
+    if (!this.#isWarned) this.#onWarning('this database does not tell whether a failover has lost commits')
+    this.#isWarned = true
+    return undefined
   }
 
   /** @returns in words, undefined: nothing is lost. @throws errors of `pg` */
@@ -113,10 +119,13 @@ export class KeptCommits {
     client: PgClient,
     witnesses: readonly Witness[],
   ): Promise<string | undefined> {
-    const isSame = run.timeline === before.timeline
+    if (witnesses.length === 0) return undefined
+    // pg_upgrade begins with the first timeline again, and goes on with the places and the transactions.
+    const isUpgraded = run.timeline < before.timeline && run.major > before.major
+    const isSame = run.timeline === before.timeline || isUpgraded
     const way = isSame ? 'an older copy of the data' : `timeline ${before.timeline} to ${run.timeline}`
-    const end = run.recoveredTo ?? (isSame ? run.at : undefined)
-    // Only the last of several failovers, and none before a restart, shows where it has left the log.
+    const end = isSame ? (run.recoveredTo ?? run.at) : run.hasFollowed ? run.recoveredTo : undefined
+    // Only the last of several failovers, and none before a restart or a crash, shows where it has left the log.
     if (end === undefined || !(isSame || run.timeline === before.timeline + 1))
       return `${way}: nothing shows that the last commits were kept`
     const loss = `${way}: commits that were answered are lost`
@@ -133,11 +142,20 @@ export class KeptCommits {
   }
 }
 
-function runOf([started, file, recoveredTo, at]: TextRow): Run {
+function runOf([started, file, recoveredTo, at, receivedTo, version]: TextRow): Run {
   // The name of a file of the log begins with its timeline.
   const timeline = Number.parseInt((file ?? '').slice(0, 8), 16)
   const name = `${started} ${timeline} ${recoveredTo ?? ''}`
-  return { name, timeline, recoveredTo: recoveredTo == null ? undefined : lsnOf(recoveredTo), at: lsnOf(at ?? '0/0') }
+  return {
+    ...{
+      name,
+      timeline,
+      major: Number(/\d+/.exec(version ?? '')?.[0]),
+      hasFollowed: receivedTo != null,
+      at: lsnOf(at ?? '0/0'),
+    },
+    recoveredTo: recoveredTo == null ? undefined : lsnOf(recoveredTo),
+  }
 }
 
 /** As PostgreSQL prints it: two halves in hexadecimal digits. */

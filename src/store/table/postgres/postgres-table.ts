@@ -22,7 +22,7 @@ import { JOINT_LANES, JointChanges } from './joint-changes.js'
 import { Lanes } from './lanes.js'
 import { Notifications, type NotificationsOptions } from './notifications.js'
 import { leavesAbsent, type PlannedChange, planChange } from './planned-change.js'
-import { POSTGRES } from './postgres.js'
+import { isPostgres, POSTGRES } from './postgres.js'
 import type { PostgresAddress } from './postgres-address.js'
 import { kindOf, mayBeOfOneRow, unavailable } from './postgres-failures.js'
 import { ask, bytesOf, type PgClient, type Statement, type TextRow } from './postgres-package.js'
@@ -67,11 +67,6 @@ export async function openTable(address: PostgresAddress, options: PostgresTable
       await sessions.close()
       throw unavailable(error)
     }
-}
-
-/** Whatever else speaks its protocol need not show `xmax` while a transaction is under way. */
-function isPostgres(version: string): boolean {
-  return /^PostgreSQL \d/.test(version) && !version.includes('-YB-')
 }
 
 interface Waiting<T> {

@@ -7,3 +7,8 @@ import type { TableEngine } from '../layout/table.js'
 const ROW_KEY_BYTES_MAX = 2629
 
 export const POSTGRES: TableEngine = { name: 'postgres', title: 'PostgreSQL', rowKeyBytesMax: ROW_KEY_BYTES_MAX }
+
+/** Whatever else speaks its protocol need not show `xmax` while a transaction is under way. */
+export function isPostgres(version: string): boolean {
+  return /^PostgreSQL \d/.test(version) && !version.includes('-YB-')
+}

@@ -123,7 +123,7 @@ export class Sessions {
    * @throws Error: the outcome is unknown, since PostgreSQL runs anew.
    */
   noteCommit(client: PgClient, [row]: readonly TextRow[]): void {
-    this.#requireKept(client)
+    if (this.#kept.loss !== undefined || this.#kept.isPast(client)) throw new Error('PostgreSQL runs anew')
     if (row?.[1]) this.#kept.note(row[1])
   }
 
