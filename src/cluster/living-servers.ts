@@ -1,11 +1,17 @@
+import { sleep } from '../event-loop/sleep.js'
 import type { RegistryRows } from './registry-rows.js'
 import { decodeServer, type ServerRecord } from './server-record.js'
-import { isSame } from './sightings.js'
+import { DEAD_MS, isSame } from './sightings.js'
 
 export interface LivingServer {
   readonly id: string
   /** undefined: its row is damaged. */
   readonly record: ServerRecord | undefined
+}
+
+/** The pause of a command. Servers beat every 2 s, and one that stands still for `DEAD_MS` counts as dead. */
+export function untilDead(): Promise<void> {
+  return sleep(DEAD_MS + 2000)
 }
 
 /**

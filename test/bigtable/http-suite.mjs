@@ -4,10 +4,9 @@
  *   npm run test:bigtable:http -- [--listed] [--times] [--emulator|--postgres] [files...]
  *
  * The table is in memory; with --emulator it is one of the emulator, which test/bigtable/run.sh prepares, and with --postgres one of
- * PostgreSQL. Tests that need what this
- * store lacks are on the list in not-on-bigtable.json, by reason, and are skipped. Exits 1 when another test fails, or when the list
- * names a file or a test that is not there. With --listed the tests of the list run too, and those that pass are printed, which can be
- * taken off it. With --times the slowest files are printed.
+ * PostgreSQL. Tests that need what this store lacks are on the list in not-on-bigtable.json, by reason, and are skipped. Exits 1 when
+ * another test fails, or when the list names a file or a test that is not there. With --listed the tests of the list run too, and
+ * those that pass are printed, which can be taken off it. With --times the slowest files are printed.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,5 +1,4 @@
-import { DEAD_MS } from '../../../cluster/sightings.js'
-import { sleep } from '../../../event-loop/sleep.js'
+import { untilDead } from '../../../cluster/living-servers.js'
 import { type FormatRecord, NEWEST_FORMAT, requireFit, type Serving } from '../format/format-row.js'
 import { moveTable } from '../format/move-table.js'
 import { upgradeTable } from '../format/upgrade-table.js'
@@ -12,9 +11,6 @@ import { openTableAdminClient } from './google-package.js'
 import { waitForReplication } from './replication.js'
 import { printTableAddress, type TableAddress } from './table-address.js'
 import { type Made, makeTable, requireSoundTable } from './table-admin.js'
-
-/** Servers beat every 2 s, and one that stands still for this long counts as dead. */
-const pause = (): Promise<void> => sleep(DEAD_MS + 2000)
 
 export type OnUnknownCluster = (message: string) => void
 
@@ -43,7 +39,7 @@ export async function upgradeTableAt(
 ): Promise<{ readonly from: number; readonly to: number }> {
   await requireSoundTable(address)
   const serving = await servingOf(address, onUnknown)
-  const from = await withTable(address, (table) => upgradeTable(table, registryRowsOf(table), serving, pause))
+  const from = await withTable(address, (table) => upgradeTable(table, registryRowsOf(table), serving, untilDead))
   return { from, to: serving.newest.format }
 }
 
@@ -65,7 +61,7 @@ export async function moveTableAt(
   try {
     const replicated = (): Promise<void> => waitForReplication(admin, address, onWait)
     const from = await withTable(address, (table) =>
-      moveTable(table, { ...serving, cluster }, { servers: registryRowsOf(table), replicated, pause }),
+      moveTable(table, { ...serving, cluster }, { servers: registryRowsOf(table), replicated, pause: untilDead }),
     )
     return { from, to: cluster }
   } finally {

@@ -1,5 +1,4 @@
-import { DEAD_MS } from '../../../cluster/sightings.js'
-import { sleep } from '../../../event-loop/sleep.js'
+import { untilDead } from '../../../cluster/living-servers.js'
 import { askOverHttp } from '../../../oracle/ask-over-http.js'
 import { Clock } from '../../../oracle/clock.js'
 import type { Asks } from '../../../oracle/signed-ask.js'
@@ -52,9 +51,7 @@ export async function upgradeTableAt(
 ): Promise<{ readonly from: number; readonly to: number }> {
   await requireSoundTable(address)
   const serving = servingOf(address)
-  // Servers beat every 2 s, and one that stands still for this long counts as dead.
-  const pause = (): Promise<void> => sleep(DEAD_MS + 2000)
-  const from = await withTable(address, (table) => upgradeTable(table, registryRowsOf(table), serving, pause))
+  const from = await withTable(address, (table) => upgradeTable(table, registryRowsOf(table), serving, untilDead))
   return { from, to: serving.newest.format }
 }
 
