@@ -961,8 +961,8 @@ const SHARED = [
   [
     'a commit that loses a race is refused, whatever it has written',
     'store/table/rows/table-rows',
-    'if (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))',
-    'if (false)',
+    'const mayBeDone = atOnce?.mayHaveLanded || (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))',
+    'const mayBeDone = atOnce?.mayHaveLanded',
   ],
   [
     'a notification before since_ts is answered',
