@@ -140,22 +140,34 @@ export class Committer {
   }
 
   run(): Promise<Timestamp> {
-    const { onePhase, isInProcess } = this.context.commitOptions
-    const isOnePhase = onePhase || this.#commitEffects !== undefined
-    return this.plan.isFirst && isOnePhase && isInProcess ? this.#runAtOnce() : this.#runInPhases()
+    return this.#isAtOnce ? this.#runAtOnce() : this.#runInPhases()
+  }
+
+  get #isAtOnce(): boolean {
+    const { isFirst, reads, forUpdateTs, markDepth, minCommitTs } = this.plan
+    if (!isFirst) return false
+    const { onePhase, plainOnePhase, isInProcess, batchBytes } = this.context.commitOptions
+    if (isInProcess) return onePhase || this.#commitEffects !== undefined
+    const isPlain = reads === undefined && this.#commitEffects === undefined && this.#leases.length === 0
+    return plainOnePhase && isPlain && !forUpdateTs && !markDepth && !minCommitTs && this.#bytes < batchBytes
   }
 
   /** One request, tried once. The hot path: the server runs every REST write through it. */
   async #runAtOnce(): Promise<Timestamp> {
     const { startTs, primary, mutations, reads } = this.plan
     this.#mayHaveDecided = true
+    const beganMs = performance.now()
     try {
       const { onePcCommitTs } = await this.prewrite(
         onePhaseRequest(startTs, primary, mutations, reads, this.#commitEffects),
       )
       if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
     } catch (error) {
-      throw isUncertain(error) ? new Undetermined(startTs, error) : error
+      if (!isUncertain(error)) throw error
+      if (this.context.commitOptions.isInProcess) throw new Undetermined(startTs, error)
+      this.#isUncertain = true
+      this.#lostSinceMs = beganMs
+      return this.#runInPhases()
     }
     const batches = [mutations]
     this.#mayHoldLocks = true

@@ -93,7 +93,7 @@ interface Seen {
 /**
  * The timestamps of many servers on one shared table. One server leads: it hands out timestamps from memory, below the mark in
  * the row that all share. The others ask it. The leader answers a batch only after a read of the row that began after the batch's
- * last request came and still shows the leader's epoch and id.
+ * last request came and still shows the leader's epoch and id. Only what need not be in order goes without (`unproved`).
  *
  * The order does not depend on clocks or on punctual processes:
  *
@@ -256,6 +256,19 @@ export class LeaderOracle implements TimestampSource {
       throw invalid('count', `count must be 1 to ${ASK_COUNT_MAX}`)
     const { last } = await this.#request({ count, floor: 0 })
     this.#clock.meters.timestamps += count
+    return last
+  }
+
+  /**
+   * A timestamp that nobody else gets, for the start of a transaction that reads nothing. It needs no proof of the lead: another
+   * server may have handed out higher ones already, as if this one had been taken earlier.
+   * @returns undefined unless this process leads, as far as it knows, and has timestamps left below the mark.
+   */
+  unproved(): Timestamp | undefined {
+    const last = this.#lastOf({ count: 1, floor: 0 })
+    if (this.#epoch === undefined || last >= this.#mark) return undefined
+    this.#last = last
+    this.#clock.meters.timestamps++
     return last
   }
 

@@ -185,6 +185,11 @@ export interface Store extends PercolatorApi {
    * perhaps `tso`, are refused.
    */
   readTs(): Timestamp | Promise<Timestamp>
+  /**
+   * A start_ts for a transaction that reads nothing, had at less cost than by `tso`. Versions above it may have been acknowledged
+   * already: they are a conflict, and a start_ts of `tso` is above them. Absent, or undefined: there is none.
+   */
+  blindTs?(): Timestamp | undefined
 
   scanLock(request: ScanLockRequest, lease?: AnswerLease): Promise<ScanLockAnswer>
   lockWaits(limit: number): readonly WaitForEntry[]

@@ -108,6 +108,8 @@ export class OneShots {
   async #runTries(request: OneShot, { keys, latchSet }: Plan): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
+    const isPlain = !isReading && request.idempotency === undefined && request.commitEffects === undefined
+    let isBlind = !this.#isOnePhase && isPlain && keys.written.size > 0
     let backoff: Backoff | undefined
     let passed = 0
     for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -121,13 +123,16 @@ export class OneShots {
               const context = { ...this.#tryContext, inBackground }
               return isReading || latchSet === undefined
                 ? this.#tryCounted(request, keys, context, prewrite)
-                : this.#try(request, keys, context, undefined, prewrite)
+                : this.#try(request, keys, context, undefined, prewrite, isBlind)
             })
           },
           request.signal,
         )
       } catch (error) {
         if (isAckRefused(error)) throw error
+        // The conflict may be with a version that was there when the request came, so that it is not counted as a retry.
+        if (isBlind && isConflict(error)) retriesLeft++
+        isBlind = false
         if (!isConflict(error)) {
           if (this.#isFencePassed(request)) throw error
           requirePassed(error, ++passed)
@@ -193,10 +198,11 @@ export class OneShots {
     context: TransactionContext,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
+    isBlind = false,
   ): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(signal)
     requireWanted(signal)
-    const ts = mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs()
+    const ts = (isBlind ? this.#store.blindTs?.() : undefined) ?? (mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs())
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && commitEffects === undefined && !ops.some(isRangeOp)
     const ownKey = idempotency && outcomeKey(idempotency.key)

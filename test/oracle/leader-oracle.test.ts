@@ -136,6 +136,37 @@ describe('the leader', () => {
     expect(reads).toBe(2)
   })
 
+  test('gives timestamps without a proof at once, each of them to nobody else, while it believes to lead', async () => {
+    const group = await settled(2)
+    const [leader, follower] = [group.oracle(0), group.oracle(1)]
+    expect(follower.unproved()).toBeUndefined()
+    const own = leader.unproved() as Timestamp
+    expect(own).toBeGreaterThan(0)
+    expect(await group.timestamp(leader.next())).toBeGreaterThan(own)
+    // It sleeps through the end of its lead, and wakes without a look at the row.
+    const late: (Timestamp | undefined)[] = []
+    group.servers.all[0]?.run.process.pause(4500)
+    for (let i = 0; i < 60 && follower.role.role !== 'leader'; i++) await group.run(50)
+    const other = follower.unproved() as Timestamp
+    for (let i = 0; i < 3; i++) late.push(leader.unproved())
+    expect(follower.role).toMatchObject({ role: 'leader', epoch: 2 })
+    expect(late.every((ts) => ts !== undefined && ts > own && ts < other)).toBe(true)
+    expect(new Set(late).size).toBe(3)
+    await group.run(3000)
+    expect(leader.unproved()).toBeUndefined()
+  })
+
+  test('gives none without a proof from the mark on', async () => {
+    const group = await settled(1)
+    await group.timestamp(group.oracle(0).next(ASK_COUNT_MAX), 500)
+    let given = 0
+    while (group.oracle(0).unproved() !== undefined) given++
+    expect(group.oracle(0).last).toBe(group.record.mark - 1)
+    expect(given).toBeGreaterThan(0)
+    await group.timestamp(group.oracle(0).next(), 500)
+    expect(group.oracle(0).unproved()).toBeDefined()
+  })
+
   test('saves the mark half a second apart, three seconds ahead', async () => {
     const group = await settled(1)
     const before = group.record

@@ -73,6 +73,7 @@ const REGISTERING_MS = 4000
 export interface TableOracle extends TimestampSource {
   readonly state: OracleState
   nextForClient(count: number): Promise<Timestamp>
+  unproved?(): Timestamp | undefined
 }
 
 export interface TableStoreOptions {
@@ -286,6 +287,9 @@ export class TableStore implements Store {
   readTs(): Timestamp | Promise<Timestamp> {
     return this.tso(1)
   }
+  blindTs(): Timestamp | undefined {
+    return this.#restoreGate.isRestored ? this.#oracle.unproved?.() : undefined
+  }
   newestAhead(): Timestamp {
     return 0
   }
@@ -308,8 +312,9 @@ export class TableStore implements Store {
 
   /** Falls back to two phases. The committer validates `reads` at the commit timestamp. */
   readonly prewrite: Store['prewrite'] = async (request) => {
-    const { tryOnePc, reads } = request
-    const isPlain = this.traits.plainOnePhaseCommit && reads === undefined && request.commitEffects === undefined
+    const { tryOnePc, useAsyncCommit, reads, commitEffects } = request
+    const isPlain = this.traits.plainOnePhaseCommit && reads === undefined && commitEffects === undefined
+    if (isPlain && tryOnePc && !useAsyncCommit) return this.#calls.prewrite(request)
     return this.#calls.prewrite({ ...inTwoPhases(request, this.name), ...(isPlain && { tryOnePc }) })
   }
   readonly commit: Store['commit'] = (request) => this.#calls.commit(request)

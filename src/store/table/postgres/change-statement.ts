@@ -102,7 +102,8 @@ export function changeStatement(
         select 1 from unnest(${cells(kept)}) as k(key, family, qualifier)
         where k.key = c.key and k.family = c.family and k.qualifier = c.qualifier))`)
   const kinds = [updated, deleted, inserted, puts, dropped, cleared].map(({ length }) => (length > 0 ? 1 : 0))
-  const text = `with ${parts.join(', ')} select key, ${isAt(isolation, isWitnessed ? WITNESS : "''")} from held`
+  // In a query of its own, which runs once and not for each row.
+  const text = `with ${parts.join(', ')} select key, (select ${isAt(isolation, isWitnessed ? WITNESS : "''")}) from held`
   return { name: `change ${kinds.join('')} ${isolation}`, text, values }
 }
 

@@ -7,7 +7,7 @@ import { Lanes } from './lanes.js'
 import { lockStatement } from './lock-statement.js'
 import { type PlannedChange, planChange } from './planned-change.js'
 import { kindOf, mayBeOfOneRow, unavailable } from './postgres-failures.js'
-import { type PgClient, type Statement, ask as send, type TextRow } from './postgres-package.js'
+import { inOneWrite, type PgClient, type Statement, ask as send, type TextRow } from './postgres-package.js'
 import type { Sessions } from './sessions.js'
 
 export const JOINT_LANES = 4
@@ -142,10 +142,9 @@ export class JointChanges {
     let going: readonly Joint[] = []
     try {
       const rows = joints.flatMap((joint) => joint.rows)
-      const [, locked] = await Promise.all([
-        send(client, { text: 'begin isolation level read committed' }),
-        ask(lockStatement(table, rows)),
-      ])
+      const [, locked] = await inOneWrite(client, () =>
+        Promise.all([send(client, { text: 'begin isolation level read committed' }), ask(lockStatement(table, rows))]),
+      )
       const isLocked = new Set(locked.map(([i]) => Number(i) - 1))
       let at = 0
       const plans = await Promise.all(
@@ -160,10 +159,12 @@ export class JointChanges {
       if (going.length === 0) await ask({ text: 'rollback' })
       else {
         for (const joint of going) joint.state = 'committing'
-        const [done] = await Promise.all([
-          ask(changeStatement(table, inOrder(changes), { isolation: 'read committed', isWitnessed })),
-          send(client, { text: 'commit' }),
-        ])
+        const [done] = await inOneWrite(client, () =>
+          Promise.all([
+            ask(changeStatement(table, inOrder(changes), { isolation: 'read committed', isWitnessed })),
+            send(client, { text: 'commit' }),
+          ]),
+        )
         sessions.noteCommit(client, done)
         // All rows were locked, so each is changed.
         for (const { resolve } of going) resolve(done.length === changes.length ? 'done' : 'unknown')

@@ -1,3 +1,4 @@
+import type { Writable } from 'node:stream'
 import { UnusableTable } from '../layout/unusable-table.js'
 
 /** An optional peer: few users need it. */
@@ -28,6 +29,7 @@ export interface PgClient {
   on(event: 'end', listener: () => void): this
   on(event: 'notification', listener: (message: { readonly payload?: string | undefined }) => void): this
   query(query: object): Promise<{ readonly rows: readonly TextRow[] }>
+  readonly connection: { readonly stream: Pick<Writable, 'cork' | 'uncork'> }
   /** @param isBroken closes the connection. */
   release(isBroken?: boolean): void
 }
@@ -73,6 +75,16 @@ const AS_TEXT = { getTypeParser: () => (text: string) => text }
 export async function ask(client: PgClient, { name, text, values }: Statement): Promise<readonly TextRow[]> {
   const { rows } = await client.query({ name, text, values, rowMode: 'array', types: AS_TEXT })
   return rows
+}
+
+/** What `send` asks goes out in one write. */
+export function inOneWrite<T>({ connection: { stream } }: PgClient, send: () => T): T {
+  stream.cork()
+  try {
+    return send()
+  } finally {
+    stream.uncork()
+  }
 }
 
 const BYTEA = 17

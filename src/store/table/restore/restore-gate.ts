@@ -148,6 +148,11 @@ export class RestoreGate {
     this.#record = record
   }
 
+  /** True when `requireRestored` has nothing to wait for or to refuse. */
+  get isRestored(): boolean {
+    return this.#nowMs() - this.#asOfMs <= this.#copyMsMax && this.#obstacleIn(this.run) === undefined
+  }
+
   /**
    * Call after rows of users were read, or before they are changed.
    * @returns undefined when the copy is young enough and shows no obstacle. Otherwise a promise, which rejects with KvError

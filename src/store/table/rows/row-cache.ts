@@ -38,8 +38,8 @@ export class RowCache {
   }
 
   set(given: KnownRow): void {
-    const row = detached(given)
-    const text = keyText(row.key)
+    const text = keyText(given.key)
+    const row = detached(given, this.#entries.get(text)?.row)
     this.#remove(text)
     const bytes = knownRowBytes(row)
     this.#entries.set(text, { row, bytes })
@@ -67,12 +67,15 @@ export class RowCache {
   }
 }
 
-/** Copies views of requests and answers, each of which would keep its whole buffer in memory. */
-function detached(row: KnownRow): KnownRow {
+/**
+ * Copies views of requests and answers, each of which would keep its whole buffer in memory.
+ * @param cached the row before, whose parts are copies already.
+ */
+function detached(row: KnownRow, cached: KnownRow | undefined): KnownRow {
   const { key, lock, writes } = row
   return {
     ...row,
-    key: own(key),
+    key: cached?.key ?? own(key),
     lock: lock && {
       ...lock,
       primary: own(lock.primary),
@@ -80,13 +83,14 @@ function detached(row: KnownRow): KnownRow {
       secondaries: lock.secondaries.map(own),
     },
     writes: writes.map((write) =>
-      write.shortValue === undefined ? write : { ...write, shortValue: own(write.shortValue) },
+      write.shortValue === undefined || cached?.writes.includes(write)
+        ? write
+        : { ...write, shortValue: own(write.shortValue) },
     ),
   }
 }
 
 function own(bytes: Uint8Array): Uint8Array {
-  if (bytes.buffer.byteLength === bytes.length) return bytes
   const copy = Buffer.allocUnsafeSlow(bytes.length) // Outside of Node's pool.
   copy.set(bytes)
   return copy
