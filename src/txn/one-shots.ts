@@ -202,7 +202,8 @@ export class OneShots {
   ): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(signal)
     requireWanted(signal)
-    const ts = (isBlind ? this.#store.blindTs?.() : undefined) ?? (mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs())
+    const ts =
+      (isBlind ? this.#store.blindTs?.() : undefined) ?? (mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs())
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && commitEffects === undefined && !ops.some(isRangeOp)
     const ownKey = idempotency && outcomeKey(idempotency.key)
