@@ -31,7 +31,7 @@ import { LogCollection } from './log/log-collection.js'
 import { LogReader, type LogReaderOptions } from './log/log-reader.js'
 import { removedBy } from './log/log-record.js'
 import { ServerLog, type ServerLogOptions } from './log/server-log.js'
-import { FEED, TableChangeLog } from './log/table-change-log.js'
+import { TableChangeLog } from './log/table-change-log.js'
 import { CellRows } from './observers/cell-rows.js'
 import { Hints } from './observers/hints.js'
 import { Registrations } from './observers/registrations.js'
@@ -187,7 +187,7 @@ export class TableStore implements Store {
       if (decision.commitTs > restoreGate.safePoint) await this.#removeRange(range, decision.commitTs)
       return decision.commitTs
     }
-    const log = new ServerLog({ table, source: oracle, onClosed: () => wakeUps.tell(FEED), ...options.logs })
+    const log = new ServerLog({ table, source: oracle, wakeUps, ...options.logs })
     this.#decisions = new Decisions({ feed, expiries, look, end, log })
     const reader = new LogReader({ table, source: oracle, end })
     const seenFormat = options.format ?? (() => restoreGate.seenFormat)

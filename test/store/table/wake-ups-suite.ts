@@ -24,7 +24,7 @@ export function wakeUpsSuite(
   beforeAll(async () => {
     const tables = await open()
     const servers = new JoinedServers(tables[0])
-    const logs = { beatMs: 50, lookMs: FOR_EVER }
+    const logs = { beatMs: FOR_EVER, lookMs: FOR_EVER }
     one = await servers.start('one', SERVING, 20, { table: tables[0], logs })
     other = await servers.start('other', SERVING, 20, { table: tables[1], logs })
     await vi.waitFor(() => expect(tables.map(({ broadcast }) => broadcast?.isOpen)).toEqual([true, true]))

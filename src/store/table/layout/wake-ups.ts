@@ -92,11 +92,25 @@ export class WakeUps {
 
   /** Call when something has happened. Others are told if they listen. */
   tell(topic: string): void {
-    const isWanted = this.#wantedMs.size > 0 || this.#allWantedMs > 0
-    if (this.#listeners.size === 0 && !isWanted) return
+    if (!this.#isAnythingWanted) return
     const id = idOf(topic)
     this.#wake(id)
-    if (isWanted && (this.#allWantedMs > 0 || this.#wantedMs.has(id))) this.#send(this.#toTell, id)
+    if (this.#isWantedByOthers(id)) this.#send(this.#toTell, id)
+  }
+
+  /** Whether this server or another one listens for the topic. */
+  isWanted(topic: string): boolean {
+    if (!this.#isAnythingWanted) return false
+    const id = idOf(topic)
+    return this.#listeners.has(id) || this.#isWantedByOthers(id)
+  }
+
+  get #isAnythingWanted(): boolean {
+    return this.#listeners.size + this.#wantedMs.size > 0 || this.#allWantedMs > 0
+  }
+
+  #isWantedByOthers(id: string): boolean {
+    return this.#allWantedMs > 0 || this.#wantedMs.has(id)
   }
 
   /** Call when something rare has happened, of which all servers are told. */

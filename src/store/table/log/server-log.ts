@@ -4,18 +4,25 @@ import type { TimestampSource } from '../../../oracle/timestamp-source.js'
 import { physicalMs, type Timestamp } from '../../../timestamp.js'
 import { Revisions } from '../layout/revisions.js'
 import type { Table } from '../layout/table.js'
+import { WakeUps } from '../layout/wake-ups.js'
 import { type Decision, keyBytes } from './log-record.js'
 import { OpenLog, OVER } from './open-log.js'
 
 const BEAT_MS = 250
-/** Beats by which a server closes later at most, once commits came too late. */
+/** What a server leaves clients to commit, at least. It closes as often at most where it was told that somebody waits for that. */
+const LEAVE_MS = 50
+/** Beats that a server leaves at most, once commits came too late. */
 const LATE_BEATS_MAX = 40
-/** After so many beats without a commit that came too late, the server closes sooner again. */
+/** After so many beats without a commit that came too late, the server leaves less again. */
 const CALM_BEATS = 240
 /** A transaction has its keys in one cell of the table, and a second time with its outcome. */
 const KEY_BYTES_MAX = 32 * 1024 * 1024
 /** A log without a decision for so many beats ends. The next decision begins another. */
 const IDLE_BEATS = 240
+
+/** Topics of wake-ups: a log has closed more, and a server has committed what readers see once all logs have closed it. */
+export const CLOSED = 'feed'
+const COMMITTED = 'committed'
 
 /** Call once it is certain. False: no change under way can bring the primary's write record with this commit_ts any more. */
 export type Settle = (isCommitted: boolean) => void
@@ -26,8 +33,7 @@ export interface ServerLogOptions {
   readonly pause?: ((ms: number) => Promise<void>) | undefined
   readonly elapsedMs?: (() => number) | undefined
   readonly chunkEntriesMax?: number | undefined
-  /** Called when the log has closed more than before. */
-  readonly onClosed?: (() => void) | undefined
+  readonly wakeUps?: Pick<WakeUps, 'tell' | 'isWanted' | 'listenAWhile'> | undefined
   /** For tests. */
   readonly beatMs?: number | undefined
 }
@@ -40,15 +46,21 @@ export class ServerLog {
   readonly #source: Pick<TimestampSource, 'last' | 'next'>
   readonly #pause: (ms: number) => Promise<void>
   readonly #begin: () => Promise<OpenLog>
+  readonly #wakeUps: NonNullable<ServerLogOptions['wakeUps']>
   readonly #beatMs: number
   #log: OpenLog | undefined
   #opening: Promise<OpenLog> | undefined
   #number = 0
-  /** The log closes up to the timestamp that was the newest one so many beats ago. */
-  #lateBeats = 1
+  /** The log closes up to a timestamp that was the newest one so long ago. */
+  #leaveMs: number
   #calmBeats = 0
   #idleBeats = 0
   #isClosed = false
+  /** Somebody waits until more is closed. */
+  #isAwaited = false
+  /** Others have not been told yet that this server has committed something. */
+  #hasCommitted = false
+  #isClosingSoon = false
 
   constructor({
     table,
@@ -56,12 +68,15 @@ export class ServerLog {
     pause = pauseOf,
     elapsedMs = () => performance.now(),
     chunkEntriesMax,
-    onClosed,
+    wakeUps = new WakeUps(),
     beatMs = BEAT_MS,
   }: ServerLogOptions) {
     this.#beatMs = beatMs
+    this.#leaveMs = Math.min(LEAVE_MS, beatMs)
+    this.#wakeUps = wakeUps
     this.#source = source
     this.#pause = pause
+    const onClosed = (): void => wakeUps.tell(CLOSED)
     const options = { table, revisions: new Revisions(), pause, elapsedMs, chunkEntriesMax, onClosed }
     this.#begin = () => OpenLog.begin(source, options)
   }
@@ -81,7 +96,11 @@ export class ServerLog {
       const log = await this.#opened()
       this.#requireOpen(log, commit)
       const decision = { ...commit, number: ++this.#number }
-      if (await this.#isAppended(log.decide(decision))) return (isCommitted) => log.settle(decision, isCommitted)
+      if (await this.#isAppended(log.decide(decision)))
+        return (isCommitted) => {
+          log.settle(decision, isCommitted)
+          this.#settled()
+        }
     }
   }
 
@@ -102,7 +121,8 @@ export class ServerLog {
     if (ageMs <= LATE_BEATS_MAX * this.#beatMs) {
       // Its client is slow, or validates many reads: the next one may be in time.
       this.#calmBeats = 0
-      this.#lateBeats = Math.min(LATE_BEATS_MAX, this.#lateBeats * 2)
+      const more = 2 * Math.max(this.#leaveMs, Math.min(ageMs, this.#beatMs))
+      this.#leaveMs = Math.min(more, LATE_BEATS_MAX * this.#beatMs)
     }
     throw expired(commit, log.closed + 1)
   }
@@ -158,12 +178,14 @@ export class ServerLog {
    */
   async #beat(log: OpenLog): Promise<void> {
     for (const newest = [log.closed]; ; ) {
+      this.#wakeUps.listenAWhile(COMMITTED, () => this.#hasten())
       await this.#pause(this.#beatMs)
       if (log.isOver) return
       if (++this.#calmBeats >= CALM_BEATS) this.#soonerAgain()
       try {
         await this.#source.next() // So that an idle server closes what has passed.
-        log.closable = newest[Math.min(this.#lateBeats, newest.length) - 1] ?? log.closable
+        const lateBeats = Math.ceil(this.#leaveMs / this.#beatMs)
+        log.closable = Math.max(log.closable, newest[Math.min(lateBeats, newest.length) - 1] ?? 0)
         newest.unshift(this.#source.last)
         newest.length = Math.min(newest.length, LATE_BEATS_MAX)
       } catch {}
@@ -176,7 +198,39 @@ export class ServerLog {
 
   #soonerAgain(): void {
     this.#calmBeats = 0
-    this.#lateBeats = Math.max(1, this.#lateBeats >> 1)
+    this.#leaveMs = Math.max(Math.min(LEAVE_MS, this.#beatMs), this.#leaveMs / 2)
+  }
+
+  // ---- Between beats, where others can be told
+
+  #settled(): void {
+    if (!this.#wakeUps.isWanted(CLOSED)) return
+    this.#hasCommitted = true
+    this.#hasten()
+  }
+
+  #hasten(): void {
+    this.#isAwaited = true
+    if (!this.#isClosingSoon && this.#leaveMs < this.#beatMs) void this.#closeSoon()
+  }
+
+  /** Closes what is the newest timestamp by now, as soon as clients have had time to commit, and again if more is awaited then. */
+  async #closeSoon(): Promise<void> {
+    this.#isClosingSoon = true
+    try {
+      while (this.#isAwaited && this.#log?.isOver === false) {
+        const log = this.#log
+        if (this.#hasCommitted) this.#wakeUps.tell(COMMITTED) // This server is told, too.
+        this.#hasCommitted = false
+        this.#isAwaited = false
+        await this.#source.next()
+        const newest = this.#source.last
+        await this.#pause(this.#leaveMs)
+        log.closable = Math.max(log.closable, newest)
+        await log.appended()
+      }
+    } catch {} // The next beat closes it, or the log is over.
+    this.#isClosingSoon = false
   }
 }
 

@@ -26,6 +26,7 @@ import type { ExpiryRow, ExpiryRows } from './expiry-rows.js'
 import type { FeedRow } from './feed-row.js'
 import { type LogReader, RemovedLog } from './log-reader.js'
 import { type CommittedTxn, removedBy } from './log-record.js'
+import { CLOSED } from './server-log.js'
 
 /** Rows that are read together. Each has values of up to 4 KiB. */
 const KEYS_AT_ONCE = 256
@@ -36,8 +37,6 @@ const LONG_VALUES_MAX = 32
 const LOOK_MS = 250
 /** and where a log was told to have closed more. */
 const TOLD_LOOK_MS = 50
-/** The topic of that. */
-export const FEED = 'feed'
 
 export interface TableChangeLogOptions {
   readonly table: Table
@@ -126,7 +125,7 @@ export class TableChangeLog implements ChangeLog {
 
   async #look(): Promise<Timestamp> {
     const { source, reader, lookMs = LOOK_MS, wakeUps } = this.#options
-    wakeUps.listenAWhile(FEED, () => this.#told.abort())
+    wakeUps.listenAWhile(CLOSED, () => this.#told.abort())
     const rest = async (ms: number, signal?: AbortSignal): Promise<void> => {
       const restMs = this.#lookedMs + ms - performance.now()
       if (restMs > 0) await sleep(restMs, signal)

@@ -91,10 +91,12 @@ test('each reader gets every committed transaction once, whole and in order, and
       fc.array(steps, { minLength: 20, maxLength: 60, size: 'max' }),
       fc.infiniteStream(fates),
       fc.infiniteStream(delays),
-      async (all, fateStream, delayStream) => {
+      fc.boolean(),
+      async (all, fateStream, delayStream, isPrompt) => {
         const logs = new SimulatedLogs(
           () => fateStream.next().value,
           () => delayStream.next().value,
+          isPrompt,
         )
         pollMs = 5
         void logs.reader().follow(everyMs)

@@ -1,9 +1,11 @@
 import { expect, vi } from 'vitest'
 import { isKvError } from '../../../../src/errors/kv-error.js'
+import { WakeUps } from '../../../../src/store/table/layout/wake-ups.js'
 import { LogReader, RemovedLog } from '../../../../src/store/table/log/log-reader.js'
 import type { CommittedTxn } from '../../../../src/store/table/log/log-record.js'
-import { ServerLog } from '../../../../src/store/table/log/server-log.js'
+import { CLOSED, ServerLog } from '../../../../src/store/table/log/server-log.js'
 import type { Timestamp } from '../../../../src/timestamp.js'
+import { MemoryBroadcast } from '../memory-broadcast.js'
 import { type Fate, MemoryTable } from '../memory-table.js'
 import { PausableTable } from '../pausable-table.js'
 
@@ -48,11 +50,15 @@ export class SimulatedLogs {
   #atMs = performance.now()
 
   readonly #delayMs: () => number
+  readonly #broadcast: MemoryBroadcast | undefined
+  readonly #wakeUps: WakeUps
 
-  /** @param delayMs twice per call. */
-  constructor(fate: () => Fate, delayMs: () => number) {
+  /** @param delayMs twice per call. @param isPrompt whether readers can tell servers that they wait. */
+  constructor(fate: () => Fate, delayMs: () => number, isPrompt: boolean) {
     this.table = new MemoryTable(fate, () => 1, delayMs)
     this.#delayMs = delayMs
+    this.#broadcast = isPrompt ? new MemoryBroadcast() : undefined
+    this.#wakeUps = new WakeUps(this.#broadcast)
   }
 
   // ---- What servers share
@@ -112,7 +118,8 @@ export class SimulatedLogs {
     if (known !== undefined) return known
     const table = new PausableTable(this.table)
     const source = this.#sourceOf(table)
-    const log = new ServerLog({ table, source, chunkEntriesMax: CHUNK_ENTRIES_MAX })
+    const wakeUps = new WakeUps(this.#broadcast)
+    const log = new ServerLog({ table, source, chunkEntriesMax: CHUNK_ENTRIES_MAX, wakeUps })
     const server = { table, log }
     this.#servers[i] = server
     return server
@@ -229,6 +236,11 @@ export class SimulatedLogs {
     }
   }
 
+  /** Servers close more at once for a while. */
+  follow(): void {
+    this.#wakeUps.listenAWhile(CLOSED, () => {})
+  }
+
   reader(): SimulatedReader {
     const reader = new SimulatedReader(this, this.#collected)
     this.readers.push(reader)
@@ -256,7 +268,7 @@ export class SimulatedReader {
   isStopped = false
 
   constructor(
-    logs: SimulatedLogs,
+    readonly logs: SimulatedLogs,
     readonly since: Timestamp,
   ) {
     this.position = since
@@ -277,6 +289,7 @@ export class SimulatedReader {
   }
 
   async read(): Promise<void> {
+    this.logs.follow()
     const resolved = await this.reader.poll()
     for await (const { txns, upTo } of this.reader.pages(this.position, resolved)) {
       for (const { commitTs } of txns) {
