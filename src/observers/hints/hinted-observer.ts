@@ -5,7 +5,6 @@ import { type LazySignal, signalOf } from '../../event-loop/lazy-signal.js'
 import { onAbort } from '../../event-loop/on-abort.js'
 import { blocksRead } from '../../percolator/actions/get.js'
 import type { PrewriteMutation } from '../../percolator/api.js'
-import { isExpired } from '../../percolator/lock.js'
 import { lockInfo } from '../../percolator/lock-info.js'
 import { isVisible } from '../../percolator/write.js'
 import type { HintedCells } from '../../store/hinted-cells.js'
@@ -331,8 +330,8 @@ export class HintedObserver implements ActiveObserver {
     const { cells, resolver, store } = this.#sources
     const locks = locksBelow(cell, ts, 0)
     const { ackKey, ackLock } = cell
-    // The lock of a run that died while committing. A living run's lock stays.
-    if (ackLock !== undefined && isExpired(ackLock, ts)) locks.push(lockInfo(ackKey, ackLock))
+    // A run is over with its primary, though this lock is committed after its answer, or by nobody. A living run's lock stays.
+    if (ackLock !== undefined) locks.push(lockInfo(ackKey, ackLock))
     // Locks of living transactions stay. Changes committed before them are uncovered all the same.
     const areGone = await resolver.resolve(locks, store.now()).catch((error: unknown) => {
       if (!(error instanceof KvError)) throw error
@@ -371,8 +370,12 @@ export class HintedObserver implements ActiveObserver {
       case 'claim': {
         const { worker, leaseMs } = order
         const claim: StoredClaim = { fence, untilMs: physicalMs(ts) + leaseMs, worker, leaseMs }
-        if ((await cells.claim(this.id, cell, claim)) === undefined) return 'wait'
         const { key } = cell
+        if ((await cells.claim(this.id, cell, claim)) === undefined) {
+          // Its claim was over, and its run, which was answered, has removed it meanwhile. Otherwise another server has it.
+          const again = cell.claim && (await cells.look(this.id, [key], ts))[0]
+          return again === undefined || again.claim !== undefined ? 'wait' : this.#step(order, hinted, again, fence, ts)
+        }
         const { changeTs: commitTs, kind } = step.notification
         return { notification: { key, fence, commitTs, kind, attempt: step.attempt }, cell }
       }

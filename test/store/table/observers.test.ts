@@ -1,9 +1,10 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import type { Database } from '../../../src/database/database.js'
 import { KvError } from '../../../src/errors/kv-error.js'
 import { sleep } from '../../../src/event-loop/sleep.js'
 import type { Notification } from '../../../src/observers/rules/observers-api.js'
 import type { CommitEffects } from '../../../src/percolator/commit-effects.js'
+import { CLAIM } from '../../../src/store/table/layout/layout.js'
 import type { Timestamp } from '../../../src/timestamp.js'
 import type { Op } from '../../../src/txn/op.js'
 import { Random } from '../../anomalies/random.js'
@@ -256,6 +257,84 @@ describe('observers of several servers', () => {
       expect(world.runs.length).toBeGreaterThan(5)
     },
   )
+})
+
+describe('a claim without wait, after an acknowledgement was answered, finds what was written since the last claim', () => {
+  interface Acked {
+    readonly table: MemoryTable
+    readonly database: Database
+    /** Acknowledges the first change of a key that was changed again. */
+    ack(): Promise<unknown>
+    claimNow(): Promise<readonly string[]>
+  }
+
+  async function claimedAndChanged(body: (acked: Acked) => Promise<void>): Promise<void> {
+    const table = new MemoryTable()
+    await inLeaps(table, async () => {
+      const [database] = (await severalDatabases(table, 1)) as [Database]
+      await database.observers.put(OBSERVER, ranges)
+      const key = utf8('doc/1')
+      const put = (value: string): Promise<Timestamp> => transact(database, [{ op: 'put', key, value: utf8(value) }])
+      await put('first')
+      const [claimed] = await database.observers.claim(OBSERVER, { worker: 'w', limit: 1, waitMs: 1000 })
+      await put('second')
+      await body({
+        ...{ table, database },
+        ack: () => {
+          const ops: Op[] = [{ op: 'increment', key: utf8('count'), by: 1 }]
+          return transact(database, ops, { acks: [{ observer: OBSERVER, key, fence: claimed?.fence ?? 0 }] })
+        },
+        claimNow: async () =>
+          (await database.observers.claim(OBSERVER, { worker: 'w', limit: 1 })).map(({ key }) => text(key)),
+      })
+      await database.close()
+    })
+  }
+
+  test('though its row is still locked', () =>
+    claimedAndChanged(async ({ table, ack, claimNow }) => {
+      const { change } = table
+      let free = (): void => {}
+      const isFree = new Promise<void>((resolve) => {
+        free = resolve
+      })
+      let changes = 0
+      table.change = async (...given) => {
+        // The first is its prewrite, the second the commit in the background.
+        if (given[0].includes('\0ack/') && ++changes === 2) await isFree
+        return change.apply(table, given)
+      }
+      await ack()
+      const claiming = claimNow()
+      await sleep(100) // By the leaping clock: until nothing goes on but what waits for that commit.
+      free()
+      expect(await claiming).toEqual(['doc/1'])
+    }))
+
+  test('though the old claim is removed while the new one is made', () =>
+    claimedAndChanged(async ({ table, ack, claimNow }) => {
+      const { change } = table
+      let claiming = (): void => {}
+      const isClaiming = new Promise<void>((resolve) => {
+        claiming = resolve
+      })
+      let removed: ReturnType<typeof change> | undefined
+      table.change = async (...given) => {
+        const [key, , writes] = given
+        const write = writes === 'remove' ? undefined : writes[0]
+        if (!key.includes('notify/') || write?.qualifier?.equals(CLAIM) !== true) return change.apply(table, given)
+        if (write.value === undefined) {
+          removed = isClaiming.then(() => change.apply(table, given))
+          return removed
+        }
+        claiming()
+        await removed
+        return change.apply(table, given)
+      }
+      await ack()
+      await vi.waitFor(() => expect(removed).toBeDefined())
+      expect(await claimNow()).toEqual(['doc/1'])
+    }))
 })
 
 test('a deletion that no run has covered is handed out after a collection, and its record goes when nobody observes it any more', async () => {
