@@ -1,7 +1,7 @@
 import { pairBytes } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { isReserved } from '../bytes/reserved-keys.js'
-import { isKvError, type KvError } from '../errors/kv-error.js'
+import { isKvError, KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
 import type { CommitKind, Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PessimisticAction, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
@@ -481,7 +481,9 @@ export class Committer {
       this.context.inBackground(this.#rollBack(locked ? batches.filter((batch) => locked.has(batch)) : batches))
     }
     if (error === this.plan.signal?.reason) throw error
-    throw isUncertain(error) && this.#isUncertain ? this.#rolledBack(error) : error
+    // The same transaction would fail again for what the store has refused, so it is not said to have lost a race.
+    const isLost = isUncertain(error) && !(error instanceof KvError && error.isLasting)
+    throw isLost && this.#isUncertain ? this.#rolledBack(error) : error
   }
 
   /** @returns the commit_ts, or 0 once the transaction is rolled back. @throws Undetermined */

@@ -8,6 +8,8 @@ export class KvError<C extends ErrorCode = ErrorCode> extends Error {
   override readonly name = 'KvError'
   /** Whether the failed call may have changed something. */
   readonly mayHaveTakenEffect: boolean
+  /** The store would refuse the call again: a full disk, for example, or a right that is missing. */
+  readonly isLasting: boolean
   /** A failed prewrite has one entry per failed key; the first entry repeats this error. */
   readonly errors: readonly KvError[] | undefined
 
@@ -15,7 +17,7 @@ export class KvError<C extends ErrorCode = ErrorCode> extends Error {
     readonly code: C,
     detail: string,
     readonly fields: ErrorFields[C],
-    options?: ErrorOptions & { readonly errors?: readonly KvError[] },
+    options?: ErrorOptions & { readonly errors?: readonly KvError[]; readonly isLasting?: boolean },
   ) {
     // Expected answers, not defects. Lost races come a thousand times per second, and a stack trace costs 20 µs.
     const { stackTraceLimit } = Error
@@ -23,6 +25,7 @@ export class KvError<C extends ErrorCode = ErrorCode> extends Error {
     super(detail, options)
     Error.stackTraceLimit = stackTraceLimit
     this.mayHaveTakenEffect = errorRow(code).mayHaveTakenEffect === true
+    this.isLasting = options?.isLasting === true
     this.errors = options?.errors
   }
 }

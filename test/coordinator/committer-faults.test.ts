@@ -4,6 +4,7 @@ import { COMMIT_OPTIONS_DEFAULT, Coordinator } from '../../src/coordinator/coord
 import { LockResolver } from '../../src/coordinator/lock-resolver.js'
 import type { TransactionOptions } from '../../src/coordinator/transaction.js'
 import { Undetermined } from '../../src/coordinator/undetermined.js'
+import { KvError } from '../../src/errors/kv-error.js'
 import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../../src/timestamp.js'
 import { testServers } from '../http/support.js'
@@ -58,6 +59,22 @@ async function lockedBy(store: Store, startTs: Timestamp, key: string): Promise<
   await store.prewrite(prewriteOf(startTs, [put(key, 'other')], { lockTtl: 60_000 }))
   return () => store.rollback({ keys: [utf8(key)], startTs })
 }
+
+test('a full disk that still takes the roll back is what the caller hears of, and a lost answer is a lost race', async () => {
+  for (const [isLasting, code] of [
+    [true, 'storage_unavailable'],
+    [false, 'write_conflict'],
+  ] as const) {
+    const store = await stores.open()
+    store.prewrite = () => Promise.reject(new KvError('storage_unavailable', 'no space', {}, { isLasting }))
+    const coordinator = new Coordinator(store, COMMIT_OPTIONS_DEFAULT)
+    const txn = await coordinator.begin(OPTIMISTIC)
+    await txn.put(utf8('a'), utf8('mine'))
+    await expect(txn.commit()).rejects.toMatchObject({ code })
+    await coordinator.idle()
+    expect(await settled(store, ['a'])).toEqual([undefined])
+  }
+})
 
 describe('commit again, after Undetermined', () => {
   /** Two phases; the primary is committed, and nobody heard of it. */

@@ -43,5 +43,13 @@ export function printFailure(error: unknown): string {
 
 export function unavailable(error: unknown): KvError {
   if (error instanceof KvError) return error
-  return new KvError('storage_unavailable', `Bigtable: ${printFailure(error)}`, {}, { cause: error })
+  return new KvError(
+    'storage_unavailable',
+    `Bigtable: ${printFailure(error)}`,
+    {},
+    {
+      cause: error,
+      isLasting: isCertain(error),
+    },
+  )
 }
