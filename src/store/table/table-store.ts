@@ -160,7 +160,7 @@ export class TableStore implements Store {
     this.answers = answers
     this.cursorSecret = options.cursorSecret
     this.#scan = new TableScan(table)
-    const wakeUps = new WakeUps(options.table.broadcast)
+    const wakeUps = new WakeUps(options.table.broadcast, options.cursorSecret)
     this.#wakeUps = wakeUps
     this.#polling = new KeyPolling(table, this.#dead, wakeUps)
     this.#safePoint = new SafePoint({

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { DEFAULT_LIMITS } from '../../../src/limits.js'
 import { Clock } from '../../../src/oracle/clock.js'
 import { Oracle } from '../../../src/oracle/oracle.js'
@@ -28,7 +27,7 @@ export async function openTableStore(
   await restoreGate.refresh()
   return new TableStore({
     ...{ table, oracle, clock, answers, waits, restoreGate },
-    cursorSecret: randomBytes(32),
+    cursorSecret: Buffer.from('the same for all stores of a table'),
     cacheBytesMax: 2 ** 22,
     registeringMs: 20,
     logs: { beatMs: 100 },
