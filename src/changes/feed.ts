@@ -244,6 +244,8 @@ export class Feed {
   async #advance(epoch: number): Promise<void> {
     const { log } = this.#sources
     const upTo = await log.resolve()
+    // A log of many servers answers once it may have moved: by then the next question waits already.
+    if (log.prompt === undefined) this.#advanceSoon()
     if (epoch !== this.#epoch || upTo <= this.#resolved) return
     try {
       const { prompt } = log

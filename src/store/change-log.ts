@@ -40,7 +40,7 @@ export interface ChangeLog {
   begin(): Promise<void>
   /**
    * Takes resolved_ts: nothing commits at or below it any more, and everything committed at or below it can be read. It never
-   * falls.
+   * falls. A log that is not `prompt` waits before it answers, so that it can be asked again and again.
    * @param wanted a resolved_ts that is known to be at or above it suffices. Default: a new one is taken.
    * @throws KvError `storage_unavailable`, for example while a restore is incomplete.
    */

@@ -1,7 +1,9 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import type { Changes } from '../../src/changes/changes.js'
 import { Feed } from '../../src/changes/feed.js'
 import type { FeedEvent } from '../../src/changes/rules/changes-api.js'
+import type { ChangeLog } from '../../src/store/change-log.js'
+import type { Timestamp } from '../../src/timestamp.js'
 import { commit, putNow } from '../observers/support.js'
 import {
   codeOf,
@@ -19,6 +21,10 @@ import { allOf, openChanges, Reader, shortAll } from './support.js'
 
 const stores = testStores()
 const memory = memoryStores()
+
+function fail(error: unknown): void {
+  throw error
+}
 
 test('status, holders and a watch take no resolved_ts: commits in the past stay legal', async () => {
   const store = await stores.open()
@@ -223,9 +229,6 @@ test('a transaction that a thousand live streams have to read from the log: few 
 
 test('streams that a transaction is too large for are woken in slices', async () => {
   const store = await memory.open()
-  const fail = (error: unknown): void => {
-    throw error
-  }
   const limits = { feedBytesMax: 2 ** 20, pageBytesMax: 100 }
   const feed = new Feed({ store, log: store.log, limits, onError: fail })
   const user = { fail }
@@ -274,4 +277,33 @@ test('a change that landed with a write that failed is told of', async () => {
   while ((await codeOf(putNow(store, 'c'))) !== 'none') await tapped.quiet()
   expect([await reader.short(), await reader.short()]).toEqual(['put b=value of b', 'put c=value of c'])
   await reader.end()
+})
+
+test('a log of several servers is always asked what it has resolved, without waiting for a tick', async () => {
+  const store = await memory.open()
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  try {
+    const asked: ((resolved: Timestamp) => void)[] = []
+    const log: ChangeLog = {
+      ...{ start: 0, prompt: undefined, begin: async () => {}, heldBackBy: () => [] },
+      resolve: () => new Promise((answer) => void asked.push(answer)),
+      async *read({ upTo }) {
+        yield { changes: [], upTo }
+      },
+      async *withValues() {},
+    }
+    const feed = new Feed({ store, log, limits: { feedBytesMax: 0, pageBytesMax: 0 }, onError: fail })
+    const user = { fail }
+    feed.enter(user, 1)
+    vi.advanceTimersByTime(100)
+    for (let looks = 1; looks <= 3; looks++) {
+      expect(asked).toHaveLength(looks)
+      asked.at(-1)?.(1)
+      for (let turns = 0; turns < 4; turns++) await new Promise((next) => setImmediate(next))
+    }
+    expect(asked).toHaveLength(4)
+    feed.leave(user)
+  } finally {
+    vi.useRealTimers()
+  }
 })
