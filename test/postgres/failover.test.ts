@@ -53,7 +53,7 @@ async function openCounter(address: string): Promise<Opened> {
   const losses: string[] = []
   const parsed = parsePostgresAddress(address)
   await makeTable(parsed)
-  const table = await openTable(parsed, { onLoss: (why) => losses.push(why) })
+  const table = await openTable(parsed, { onLoss: ({ why }) => losses.push(why) })
   open.push(table)
   const column = { family: 'v', qualifier: Buffer.from('r') } as const
   const key = Buffer.from('k')
@@ -107,16 +107,15 @@ test('a replica whose log ends between the last change and its commit has lost i
   const replica = keep(await primary.standby())
   expect(await counter.write()).toBe('done')
   const [{ xid }] = await primary.query('select max(xmin::text::bigint)::text as xid from perkv')
-  // Goes on to the next file of the log, so that the one with the commit is whole.
-  await primary.query('select pg_switch_wal()')
-  await primary.stop()
-  replica.recoverFrom(primary, [
+  // It follows the primary up to the commit, and becomes one itself.
+  replica.configure([
     `recovery_target_xid = '${xid}'`,
     'recovery_target_inclusive = off',
     "recovery_target_action = 'promote'",
   ])
   await replica.start()
   await expect.poll(async () => (await replica.query('select pg_is_in_recovery() as yes'))[0].yes).toBe(false)
+  await primary.stop()
   expect(await replica.query('select * from perkv')).toHaveLength(1)
   proxy.target = replica.port
   await expect.poll(() => counter.write()).toBe('PostgreSQL: timeline 1 to 2: commits that were answered are lost')

@@ -114,12 +114,6 @@ export class PostgresServer {
     return made
   }
 
-  /** A standby that is not started, as a server that recovers to the end that the settings say. @param {readonly string[]} settings */
-  recoverFrom(/** @type {PostgresServer} */ archive, settings) {
-    this.#run('mv', [join(this.#data, 'standby.signal'), join(this.#data, 'recovery.signal')])
-    this.configure([`restore_command = 'cp ${archive.#data}/pg_wal/%f %p'`, "primary_conninfo = ''", ...settings])
-  }
-
   /** A copy of the files of this server, which must not run. */
   async copy() {
     const made = await PostgresServer.#make(dirname(this.#directory))

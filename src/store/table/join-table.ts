@@ -10,7 +10,7 @@ import { type Answering, type Asks, answering } from '../../oracle/signed-ask.js
 import { TIMESTAMPS } from '../../oracle/timestamp-ask.js'
 import { CorruptRecord } from '../../percolator/codec/key.js'
 import type { AnswerBudget } from '../answer-budget.js'
-import { decodeFormat, misfitOf, printLoss, requireFit, type Serving } from './format/format-row.js'
+import { decodeFormat, type FoundLoss, misfitOf, printLoss, requireFit, type Serving } from './format/format-row.js'
 import { noteLoss } from './format/table-loss.js'
 import { RECORD, SECRET_BYTES } from './layout/layout.js'
 import { recordAt } from './layout/record-at.js'
@@ -60,8 +60,8 @@ export interface JoinOptions extends JoinCallbacks {
   readonly registeringMs?: number | undefined
   /** For tests. */
   readonly logs?: TableStoreOptions['logs']
-  /** Fulfilled, with why, when the engine finds that the table lacks what this server has committed. */
-  readonly lost?: Promise<string> | undefined
+  /** Fulfilled when the engine finds that the table lacks what this server has committed. */
+  readonly lost?: Promise<FoundLoss> | undefined
   /** Calls with the table, also when `table` refuses all because of a loss. */
   readonly apart?: ((body: (table: Table) => Promise<void>) => Promise<void>) | undefined
   /** @param secret shared by the servers of the table. */
@@ -106,20 +106,23 @@ export async function joinTable(table: Table, options: JoinOptions): Promise<{ s
       )
     },
   })
-  const end = (why: string): void => restoreGate.end(`${serving.place}: ${why}; this server ends`)
+  const endOf = (why: string): string => `${serving.place}: ${why}; this server ends`
+  const end = (why: string): void => restoreGate.end(endOf(why))
   const registry = new TableRegistry({
     ...{ rows: registryRowsOf(served), id, url, format: serving.newest.format, elapsedMs: () => clock.elapsedMs() },
     ofLeader: () => oracle,
     onTwin: (twin) =>
       end(`another living server, ${twin}, is reached at ${url} too: give each server an --advertise of its own`),
   })
-  /** Others must not serve it either, nor this server once it is started again: so the table says it first. */
-  const endOfLoss = (why: string): void => {
-    void apart((reached) => noteLoss(reached, serving, { why, ...oracle.known }))
+  /** This server refuses everything at once. The table says it before this one ends, so that none starts that knows nothing of it. */
+  const endOfLoss = (loss: FoundLoss): void => {
+    restoreGate.refuse(endOf(printLoss(loss.why, serving.place)))
+    void apart((reached) => noteLoss(reached, serving, { ...loss, ...oracle.known }))
       .catch(() => {}) // This server ends all the same.
-      .then(() => end(printLoss(why, serving.place)))
+      .then(() => end(printLoss(loss.why, serving.place)))
   }
-  const watch = new TableWatch({ table, secret, onAnother: end, onSetBack: endOfLoss })
+  const onSetBack = (why: string): void => endOfLoss({ why, isDoubt: false })
+  const watch = new TableWatch({ table, secret, onAnother: end, onSetBack })
   void lost?.then(endOfLoss)
   await registry.look()
   oracle.start()

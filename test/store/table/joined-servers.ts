@@ -36,13 +36,13 @@ export class JoinedServers {
     name: string,
     serving: Serving,
     registeringMs = 20,
-    { table = this.#table, logs }: { readonly table?: Table; readonly logs?: JoinOptions['logs'] } = {},
+    { table = this.#table, logs, lost }: { readonly table?: Table } & Pick<JoinOptions, 'logs' | 'lost'> = {},
   ): Promise<JoinedServer> {
     const url = `http://${name}`
     const ends: string[] = []
     const warnings: string[] = []
     const { store, member } = await joinTable(table, {
-      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs, logs },
+      ...{ url, serving, clock: new Clock({}), answers: new AnswerBudget(DEFAULT_LIMITS), registeringMs, logs, lost },
       onRole: () => {},
       onTimestamps: (message) => void warnings.push(message),
       onEnd: (message) => void ends.push(message),

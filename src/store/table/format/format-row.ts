@@ -31,8 +31,13 @@ export const SIZES_FORMAT = 2
 export const FEED_FORMAT = 2
 
 /** The table lacks what its servers had committed, as after a failover to a replica that came too late. */
-export interface TableLoss {
+export interface FoundLoss {
   readonly why: string
+  /** Nothing shows that commits are lost, nor that they were kept: no server starts, and those that have looked themselves go on. */
+  readonly isDoubt: boolean
+}
+
+export interface TableLoss extends FoundLoss {
   /** Above all timestamps that the servers knew which have found it. */
   readonly mark: Timestamp
   /** The newest epoch of the oracle that they knew. */
@@ -43,7 +48,7 @@ export interface TableLoss {
 export interface FormatRecord extends TableFormat {
   /** Bigtable's cluster that every server has to use; absent: no server knew it yet. */
   readonly cluster?: string | undefined
-  /** No server serves the table. */
+  /** No server starts to serve the table. */
   readonly lost?: TableLoss | undefined
   /** All timestamps since the last loss was accepted are above it. */
   readonly accepted?: Timestamp | undefined
@@ -84,8 +89,14 @@ export function decodeFormat(bytes: Uint8Array): FormatRecord {
 
 function isLoss(value: unknown): value is TableLoss {
   if (typeof value !== 'object' || value === null) return false
-  const { why, mark, epoch } = value as Partial<Record<keyof TableLoss, unknown>>
-  return typeof why === 'string' && /^[\x20-\x7e]{1,512}$/.test(why) && isNatural(mark) && isNatural(epoch)
+  const { why, mark, epoch, isDoubt } = value as Partial<Record<keyof TableLoss, unknown>>
+  return (
+    typeof isDoubt === 'boolean' &&
+    typeof why === 'string' &&
+    /^[\x20-\x7e]{1,512}$/.test(why) &&
+    isNatural(mark) &&
+    isNatural(epoch)
+  )
 }
 
 function isNatural(value: unknown): value is number {
@@ -136,9 +147,10 @@ export async function changeFormat(
   return isChanged ? after : undefined
 }
 
-/** The reason, in one line, why a program must not serve a table; undefined: it may. */
+/** The reason, in one line, why a program must not go on serving a table; undefined: it may. */
 export function misfitOf(record: FormatRecord, serving: Serving): string | undefined {
-  return newerFormat(record, serving) ?? otherCluster(record, serving) ?? lossIn(record, serving)
+  const loss = record.lost?.isDoubt ? undefined : lossIn(record, serving)
+  return newerFormat(record, serving) ?? otherCluster(record, serving) ?? loss
 }
 
 function lossIn({ lost }: FormatRecord, { place }: Serving): string | undefined {
@@ -168,7 +180,7 @@ export async function requireFit(table: Table, serving: Serving, isNew = false):
   const first = isNew ? serving.newest : (serving.first ?? FIRST_FORMAT)
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     const found = await soundFormat(table, serving)
-    const misfit = found && misfitOf(found, serving)
+    const misfit = found && (misfitOf(found, serving) ?? lossIn(found, serving))
     if (misfit !== undefined) throw new UnusableTable(misfit)
     if (found !== undefined && (found.cluster !== undefined || serving.cluster === undefined)) return found
     const made = await changeFormat(table, found, { ...(found ?? first), cluster: serving.cluster })

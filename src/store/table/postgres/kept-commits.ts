@@ -1,29 +1,8 @@
-import { isPostgres } from './postgres.js'
+import type { FoundLoss } from '../format/format-row.js'
+import { fateOfCommits, lsnOf, RUN, type Run, runOf, type Witness } from './fate-of-commits.js'
 import { kindOf } from './postgres-failures.js'
-import { ask, type PgClient, type TextRow } from './postgres-package.js'
+import { ask, type PgClient } from './postgres-package.js'
 
-/** A transaction that was answered. */
-interface Witness {
-  readonly xid: string
-  /** A place in the log between the transaction's first record and its commit. */
-  readonly lsn: bigint
-}
-
-/** A run of PostgreSQL, as a connection finds it. */
-interface Run {
-  readonly name: string
-  readonly timeline: number
-  /** Version of PostgreSQL. */
-  readonly major: number
-  /** Where the log of the run before ended, as far as this one found it; undefined: it did not have to recover. */
-  readonly recoveredTo: bigint | undefined
-  /** It has followed another PostgreSQL. Else it has recovered from a crash, of its own timeline. */
-  readonly hasFollowed: boolean
-  readonly at: bigint
-}
-
-const RUN = `select extract(epoch from pg_postmaster_start_time())::text, pg_walfile_name(pg_current_wal_insert_lsn()),
-  pg_last_wal_replay_lsn()::text, pg_current_wal_insert_lsn()::text, pg_last_wal_receive_lsn()::text, version()`
 /** No such function, not supported, not allowed. */
 const CANNOT_TELL: readonly unknown[] = ['42883', '0A000', '42501']
 /** An xid that has not been given out. */
@@ -42,6 +21,7 @@ export const WITNESS = "txid_current()::text || ' ' || pg_current_wal_insert_lsn
  * - Below a witness: its commit is lost.
  * - Not below it: the log has a record of the transaction. So its xid was not given out again, and `txid_status` tells whether
  *   the commit was there too.
+ * - Unknown (`fateOfCommits`): in doubt. Another look at the same run would find the same, so there is none.
  *
  * Of transactions that were answered, as many are kept as there are connections: any older one was answered before one of these
  * began, so it stands before that in the log.
@@ -52,17 +32,17 @@ export class KeptCommits {
   #run: Run | undefined
   readonly #runs = new WeakMap<PgClient, Run>()
   #loss: string | undefined
-  readonly #onLoss: (why: string) => void
+  readonly #onLoss: (loss: FoundLoss) => void
   readonly #onWarning: (message: string) => void
   #isWarned = false
 
-  constructor(witnessesMax: number, onLoss: (why: string) => void, onWarning: (message: string) => void) {
+  constructor(witnessesMax: number, onLoss: (loss: FoundLoss) => void, onWarning: (message: string) => void) {
     this.#witnessesMax = witnessesMax
     this.#onLoss = onLoss
     this.#onWarning = onWarning
   }
 
-  /** What was lost, in words; once set, it stays. */
+  /** What was lost, or may be, in words; once set, it stays. */
   get loss(): string | undefined {
     return this.#loss
   }
@@ -73,12 +53,10 @@ export class KeptCommits {
     if (run === undefined) return
     this.#runs.set(client, run)
     const before = this.#run
-    if (before !== undefined && before.name !== run.name) {
-      const loss = await this.#lossBetween(before, run, client, this.#witnesses)
-      if (loss !== undefined && this.#loss === undefined) {
-        this.#loss = loss
-        this.#onLoss(loss)
-      }
+    const loss = before && (await this.#lossBetween(before, run, client))
+    if (loss !== undefined && this.#loss === undefined) {
+      this.#loss = loss.why
+      this.#onLoss(loss)
     }
     this.#run = run
   }
@@ -103,7 +81,8 @@ export class KeptCommits {
   async #runOf(client: PgClient): Promise<Run | undefined> {
     try {
       const [row = []] = await ask(client, { text: RUN })
-      if (isPostgres(row[5] ?? '')) return runOf(row)
+      const run = runOf(row)
+      if (run !== undefined) return run
     } catch (error) {
       if (!CANNOT_TELL.includes((error as { readonly code?: unknown }).code)) throw error
     }
@@ -112,24 +91,13 @@ export class KeptCommits {
     return undefined
   }
 
-  /** @returns in words, undefined: nothing is lost. @throws errors of `pg` */
-  async #lossBetween(
-    before: Run,
-    run: Run,
-    client: PgClient,
-    witnesses: readonly Witness[],
-  ): Promise<string | undefined> {
-    if (witnesses.length === 0) return undefined
-    // pg_upgrade begins with the first timeline again, and goes on with the places and the transactions.
-    const isUpgraded = run.timeline < before.timeline && run.major > before.major
-    const isSame = run.timeline === before.timeline || isUpgraded
-    const way = isSame ? 'an older copy of the data' : `timeline ${before.timeline} to ${run.timeline}`
-    const end = isSame ? (run.recoveredTo ?? run.at) : run.hasFollowed ? run.recoveredTo : undefined
-    // Only the last of several failovers, and none before a restart or a crash, shows where it has left the log.
-    if (end === undefined || !(isSame || run.timeline === before.timeline + 1))
-      return `${way}: nothing shows that the last commits were kept`
-    const loss = `${way}: commits that were answered are lost`
-    if (witnesses.some(({ lsn }) => lsn > end)) return loss
+  /** @returns undefined: nothing is lost. @throws errors of `pg` */
+  async #lossBetween(before: Run, run: Run, client: PgClient): Promise<FoundLoss | undefined> {
+    const witnesses = this.#witnesses
+    const fate = fateOfCommits(before, run, witnesses)
+    if (fate.is === 'kept') return undefined
+    if (fate.is !== 'recorded') return { why: fate.why, isDoubt: fate.is === 'in doubt' }
+    const loss = { why: fate.orLost, isDoubt: false }
     try {
       const text = 'select txid_status(xid) from unnest($1::bigint[]) as xid'
       const states = await ask(client, { text, values: [`{${witnesses.map(({ xid }) => xid).join()}}`] })
@@ -140,26 +108,4 @@ export class KeptCommits {
       throw error
     }
   }
-}
-
-function runOf([started, file, recoveredTo, at, receivedTo, version]: TextRow): Run {
-  // The name of a file of the log begins with its timeline.
-  const timeline = Number.parseInt((file ?? '').slice(0, 8), 16)
-  const name = `${started} ${timeline} ${recoveredTo ?? ''}`
-  return {
-    ...{
-      name,
-      timeline,
-      major: Number(/\d+/.exec(version ?? '')?.[0]),
-      hasFollowed: receivedTo != null,
-      at: lsnOf(at ?? '0/0'),
-    },
-    recoveredTo: recoveredTo == null ? undefined : lsnOf(recoveredTo),
-  }
-}
-
-/** As PostgreSQL prints it: two halves in hexadecimal digits. */
-function lsnOf(text: string): bigint {
-  const [high = '0', low = '0'] = text.split('/')
-  return (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`)
 }

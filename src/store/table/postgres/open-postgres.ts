@@ -4,7 +4,7 @@ import { Clock } from '../../../oracle/clock.js'
 import type { Asks } from '../../../oracle/signed-ask.js'
 import { type AcceptedLoss, acceptLoss } from '../check/accept-loss.js'
 import { type CheckedTable, type CheckTableOptions, checkTable } from '../check/check-table.js'
-import { type FormatRecord, NEWEST_FORMAT, requireFit, type Serving } from '../format/format-row.js'
+import { type FormatRecord, type FoundLoss, NEWEST_FORMAT, requireFit, type Serving } from '../format/format-row.js'
 import { upgradeTable } from '../format/upgrade-table.js'
 import { type JoinCallbacks, joinTable, type Member } from '../join-table.js'
 import type { Table } from '../layout/table.js'
@@ -27,8 +27,8 @@ export async function openPostgres(options: OpenPostgresOptions): Promise<{ stor
   await requireSoundTable(address)
   const asksOf = (secret: Uint8Array): Asks => askOverHttp({ secret })
   const clock = new Clock({ onStep: onClockStep })
-  let lose = (_: string): void => {}
-  const lost = new Promise<string>((resolve) => {
+  let lose = (_: FoundLoss): void => {}
+  const lost = new Promise<FoundLoss>((resolve) => {
     lose = resolve
   })
   const apart = (body: (table: Table) => Promise<void>): Promise<void> => withTable(address, body)

@@ -3,6 +3,7 @@ import { keyText } from '../../../bytes/key-text.js'
 import { Backoff } from '../../../coordinator/backoff.js'
 import { KvError } from '../../../errors/kv-error.js'
 import { TABLE_WAIT_MS_MAX } from '../../../limits.js'
+import type { FoundLoss } from '../format/format-row.js'
 import { isRowOfCluster } from '../layout/row-keys.js'
 import type {
   Changed,
@@ -50,7 +51,7 @@ const ZERO = Buffer.of(0)
 
 export interface PostgresTableOptions extends NotificationsOptions {
   readonly waitMs?: number | undefined
-  readonly onLoss?: ((why: string) => void) | undefined
+  readonly onLoss?: ((loss: FoundLoss) => void) | undefined
 }
 
 /** Opens a table, which `requireSoundTable` has looked at. @throws PostgresMissing */

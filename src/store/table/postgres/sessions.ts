@@ -1,4 +1,5 @@
 import { KvError } from '../../../errors/kv-error.js'
+import type { FoundLoss } from '../format/format-row.js'
 import { UnusableTable } from '../layout/unusable-table.js'
 import { KeptCommits } from './kept-commits.js'
 import type { PostgresAddress } from './postgres-address.js'
@@ -38,7 +39,7 @@ export interface SessionsOptions {
   /** Called with one line about a setting that may lose data in a crash of the machine. */
   readonly onWarning?: ((message: string) => void) | undefined
   /** Called once, when PostgreSQL lacks what these sessions have committed, or may lack it. Nothing is asked any more. */
-  readonly onLoss?: ((why: string) => void) | undefined
+  readonly onLoss?: ((loss: FoundLoss) => void) | undefined
 }
 
 /** Connections to one database, each with PerKV's own settings, and each checked for what a commit promises there. */

@@ -42,6 +42,7 @@ export class RestoreGate {
   readonly #misfitOf: (format: Buffer | undefined) => string | undefined
   readonly #onEnd: (message: string) => void
   #fault: string | undefined
+  #isOver = false
   /** Of the newest read, and when the first one that showed it was answered. */
   #seen = { format: FIRST_FORMAT.format, atMs: Number.NEGATIVE_INFINITY }
   #formatBefore = FIRST_FORMAT.format
@@ -96,11 +97,17 @@ export class RestoreGate {
     this.#stopTimer()
   }
 
-  /** Nothing of the table is served or changed any more. */
+  /** Nothing of the table is served or changed any more. `end` should follow. */
+  refuse(message: string): void {
+    this.#fault ??= message
+  }
+
+  /** As `refuse`, and this server ends. */
   end(message: string): void {
-    if (this.#fault !== undefined) return
-    this.#fault = message
-    this.#onEnd(message)
+    this.refuse(message)
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#onEnd(this.#fault ?? message)
   }
 
   #pollLater(): void {
