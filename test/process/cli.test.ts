@@ -1,6 +1,8 @@
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { readConfig } from '../../src/server/config.js'
+import { UsageError } from '../../src/server/flags.js'
 import { killAll, runCli, startProcess, withTempDir } from './server-process.js'
 import { noSmallDisk, withSmallDisk } from './small-disk.js'
 
@@ -26,26 +28,34 @@ describe('perkv', () => {
 
   const badUse: [string[], Record<string, string>, RegExp][] = [
     [['server'], {}, /unknown command "server"/],
-    [['serve', '--nope'], {}, /--nope/],
     [['sevre'], {}, /unknown command "sevre": did you mean serve\? /],
     [['x'.repeat(30_000)], {}, /unknown command "x{100}…" /],
     [['serve', '--prot', '1'], {}, /Unknown option '--prot': did you mean --port\? /],
-    [['serve', '--tokens', 'f'], {}, /--tokens/],
-    [['serve', '--durability', 'snyc'], {}, /not "snyc": did you mean sync\? /],
-    [['serve', '--port', '65536'], {}, /--port must be an integer/],
-    [['serve', '--port', ''], {}, /--port must be an integer/],
-    [['serve', '--port'], {}, /--port/],
-    [['serve', 'extra'], {}, /extra/],
-    [['serve', '--durability', 'maybe'], {}, /--durability must be one of sync, async/],
-    [['serve', '--compression', 'zip'], {}, /--compression must be one of snappy, none/],
-    [['serve', '--block-cache-bytes', String(2 ** 32)], {}, /--block-cache-bytes must be an integer/],
-    [['serve', '--log-level', 'loud'], {}, /--log-level must be one of/],
-    [['serve', '--store', 'files'], {}, /--store must be leveldb, or an address/],
-    [['serve', '--data', ''], {}, /--data is empty/],
     [['serve'], { PERKV_PORT: 'x' }, /PERKV_PORT must be an integer/],
   ]
   test.each(badUse)('%j with %j is used wrongly', async (args, env, text) => {
     expectRefused(await runCli(args, env), 2, text)
+  })
+
+  test.each([
+    [['--nope'], /--nope/],
+    [['--tokens', 'f'], /--tokens/],
+    [['--durability', 'snyc'], /not "snyc": did you mean sync\?$/],
+    [['--port', '65536'], /--port must be an integer/],
+    [['--port', ''], /--port must be an integer/],
+    [['--port'], /--port/],
+    [['extra'], /extra/],
+    [['--durability', 'maybe'], /--durability must be one of sync, async/],
+    [['--compression', 'zip'], /--compression must be one of snappy, none/],
+    [['--block-cache-bytes', String(2 ** 32)], /--block-cache-bytes must be an integer/],
+    [['--log-level', 'loud'], /--log-level must be one of/],
+    [['--store', 'files'], /--store must be leveldb, or an address/],
+    [['--data', ''], /--data is empty/],
+  ])('the flags %j of serve are used wrongly', (flags, text) => {
+    const read = () => readConfig(flags, {})
+    expect(read).toThrow(UsageError)
+    expect(read).toThrow(text)
+    expect(read).toThrow(/^[^\n]*$/)
   })
 
   test('the ready line names the address, the directory and a curl that works', () =>

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { COMMANDS } from '../../src/commands/command-table.js'
+import { UsageError } from '../../src/server/flags.js'
 import {
   CLI,
   ENV,
@@ -43,6 +44,15 @@ afterAll(async () => {
 
 const perkv = (...args: string[]): Promise<Finished> => runCli(args, { PERKV_SERVER: server.url })
 
+/** What a command fails with that prints nothing, without the process around it, which takes most of its time to start. */
+async function errorOf([name, ...args]: readonly string[], env: Record<string, string> = {}): Promise<unknown> {
+  const command = await COMMANDS.get(String(name))?.load()
+  return command?.run(args, env).then(
+    () => undefined,
+    (error) => error,
+  )
+}
+
 /** Runs a line of bash, in which `perkv` is the program. */
 async function bash(script: string): Promise<Finished> {
   const child = spawn('bash', ['-c', `perkv() { '${process.execPath}' '${CLI}' "$@"; }\n${script}`], {
@@ -62,20 +72,27 @@ describe('exit codes', () => {
 
   test.each([
     [['put', 'k', 'v', '--if-match', '5'], 1, /^perkv: precondition_failed: .*\n$/],
-    [['observers', 'a\nb'], 2, /^perkv: the name of an observer must .*\n$/],
-    [['put', 'k', 'v', '--idempotency-key', 'a\nb'], 2, /^perkv: idempotencyKey must .*\n$/],
-    [['txn', '/dev/null', '--idempotency-key', ''], 2, /^perkv: idempotencyKey must .*\n$/],
     [['txn', '/no such file'], 1, /^perkv: ENOENT: .*\n$/],
-    [['get'], 2, /^perkv: KEY is missing .*\n$/],
-    [['get', 'a', 'b'], 2, /^perkv: one argument too many: "b" .*\n$/],
+    [['put', 'k', 'v', '--idempotency-key', 'a\nb'], 2, /^perkv: idempotencyKey must .*\n$/],
     [['scan', '--limt', '5'], 2, /^perkv: Unknown option '--limt': did you mean --limit\? .*\n$/],
-    [['get', '--nope', 'k'], 2, /^perkv: Unknown option '--nope'.*\n$/],
-    [['scan', '--limit', '-1'], 2, /^perkv: .*--limit.*\n$/],
-    [['get', 'k', '--server', 'ftp://x'], 2, /^perkv: --server must be an http or https URL.*\n$/],
   ])('%j ends with %i and one line', async (args, code, line) => {
     const finished = await perkv(...args)
     expect(finished).toMatchObject({ code, stdout: '' })
     expect(finished.stderr).toMatch(line)
+  })
+
+  test.each([
+    [['observers', 'a\nb'], /^the name of an observer must .*$/],
+    [['txn', '/dev/null', '--idempotency-key', ''], /^idempotencyKey must .*$/],
+    [['get'], /^KEY is missing$/],
+    [['get', 'a', 'b'], /^one argument too many: "b"$/],
+    [['get', '--nope', 'k'], /^Unknown option '--nope'.*$/],
+    [['scan', '--limit', '-1'], /^.*--limit.*$/],
+    [['get', 'k', '--server', 'ftp://x'], /^--server must be an http or https URL.*$/],
+  ])('%j is used wrongly, which is the code 2', async (args, line) => {
+    const error = await errorOf(args, { PERKV_SERVER: server.url })
+    expect(error).toBeInstanceOf(UsageError)
+    expect((error as Error).message).toMatch(line)
   })
 
   test('a key may begin with a dash, and be called --help, after two of them', async () => {
@@ -92,17 +109,26 @@ describe('a server that is not there', () => {
     silent.close()
   }
 
+  const NOBODY = 'http://127.0.0.1:1'
+  const UNREACHED = 'no server was reached at http://127\\.0\\.0\\.1:1, .*ECONNREFUSED.*'
+
   // Each tries for two seconds.
-  test.concurrent.each([['get', 'k'], ['put', 'k', 'v'], ['scan'], ['watch', 'k'], ['changes']])(
-    'perkv %s %s: nobody listens',
+  test.concurrent('perkv get: nobody listens', async () => {
+    const finished = await runCli(['get', 'k', '--server', NOBODY])
+    expect(finished).toMatchObject({ code: 1, stdout: '' })
+    expect(finished.stderr).toMatch(new RegExp(`^perkv: ${UNREACHED}\n$`))
+  })
+  test.concurrent.each([['put', 'k', 'v'], ['scan'], ['watch', 'k'], ['changes']])(
+    '%s: nobody listens',
     async (...args) => {
-      const finished = await runCli([...args, '--server', 'http://127.0.0.1:1'])
-      expect(finished).toMatchObject({ code: 1, stdout: '' })
-      expect(finished.stderr).toMatch(/^perkv: no server was reached at http:\/\/127\.0\.0\.1:1, .*ECONNREFUSED.*\n$/)
+      expect(await errorOf([...args, '--server', NOBODY])).toMatchObject({
+        code: 'failed',
+        message: expect.stringMatching(new RegExp(`^${UNREACHED}$`)),
+      })
     },
   )
 
-  test('nobody answers; another server answers', async () => {
+  test.concurrent('nobody answers; another server answers', async () => {
     await portOf(
       () => {},
       async (port) => {
@@ -289,17 +315,20 @@ test('the token is in a file, or in the environment', () =>
     await writeFile(list, `rw ${token}\n`, { mode: 0o600 })
     await writeFile(alone, `${token}\n`)
     const guarded = await startProcess(join(directory, 'data'), ['--token-file', list])
-    const put = (args: readonly string[], env: Record<string, string>) =>
-      runCli(['put', 'k', 'v', '--server', guarded.url, ...args], env)
-    expect(await put([], {})).toMatchObject({ code: 1, stderr: expect.stringMatching(/^perkv: unauthorized: .*\n$/) })
-    expect((await put(['--token-file', alone], {})).code).toBe(0)
-    expect((await put([], { PERKV_CLIENT_TOKEN_FILE: alone })).code).toBe(0)
-    expect((await put([], { PERKV_TOKEN: token })).code).toBe(0)
-    expect((await put([], { PERKV_TOKEN_FILE: alone })).code).toBe(0)
+    const put = ['put', 'k', 'v', '--server', guarded.url]
+    expect(await runCli(put)).toMatchObject({ code: 1, stderr: expect.stringMatching(/^perkv: unauthorized: .*\n$/) })
+    expect((await runCli(put, { PERKV_CLIENT_TOKEN_FILE: alone })).code).toBe(0)
+    const lines = join(directory, 'lines')
+    await writeFile(lines, '{"key":"k","value":"v"}\n')
+    const load = (args: readonly string[], env: Record<string, string>) =>
+      errorOf(['load', '--quiet', '--server', guarded.url, ...args, lines], env)
+    expect(await load(['--token-file', alone], {})).toBeUndefined()
+    expect(await load([], { PERKV_TOKEN: token })).toBeUndefined()
+    expect(await load([], { PERKV_TOKEN_FILE: alone })).toBeUndefined()
     // The server's own list is no token of a client.
-    expect((await put([], { PERKV_TOKEN_FILE: list })).code).toBe(1)
-    expect((await put([], { PERKV_TOKEN_FILE: list, PERKV_TOKEN: token })).code).toBe(0)
-    expect((await put(['--token-file', list], {})).code).toBe(2)
+    expect(await load([], { PERKV_TOKEN_FILE: list })).toMatchObject({ message: expect.stringMatching(/unauthorized/) })
+    expect(await load([], { PERKV_TOKEN_FILE: list, PERKV_TOKEN: token })).toBeUndefined()
+    expect(await load(['--token-file', list], {})).toBeInstanceOf(UsageError)
     await guarded.stop('SIGTERM')
   }))
 
