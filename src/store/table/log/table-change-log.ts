@@ -37,6 +37,8 @@ const LONG_VALUES_MAX = 32
 const LOOK_MS = 250
 /** and where a log was told to have closed more. */
 const TOLD_LOOK_MS = 50
+/** A timestamp that another server may have resolved is waited for as long as so many looks take by themselves. */
+const LOOKS = 4
 
 export interface TableChangeLogOptions {
   readonly table: Table
@@ -108,10 +110,13 @@ export class TableChangeLog implements ChangeLog {
   // ---- resolved_ts
 
   async resolve(wanted?: Timestamp): Promise<Timestamp> {
-    const { reader } = this.#options
+    const { reader, lookMs = LOOK_MS } = this.#options
     if (wanted === undefined) return this.#shared()
-    // A look that is under way may have begun before anybody knew of the timestamp.
-    for (let looks = 0; looks < 2 && reader.resolved < wanted; looks++) await this.#shared()
+    const endMs = performance.now() + LOOKS * lookMs
+    // A look that is under way may have begun before anybody knew of the timestamp, and a log that has begun since another server
+    // resolved it tells up to where it is closed with its first append only.
+    for (let looks = 0; reader.resolved < wanted && (looks < 2 || performance.now() < endMs); looks++)
+      await this.#shared()
     return reader.resolved
   }
 

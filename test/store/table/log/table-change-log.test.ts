@@ -1,13 +1,16 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import type { Database } from '../../../../src/database/database.js'
 import type { PrewriteMutation } from '../../../../src/percolator/api.js'
 import type { ChangePage } from '../../../../src/store/change-log.js'
 import type { Store } from '../../../../src/store/store.js'
+import { FeedRow } from '../../../../src/store/table/log/feed-row.js'
+import { LogReader } from '../../../../src/store/table/log/log-reader.js'
 import { type Timestamp, timestampFromMs } from '../../../../src/timestamp.js'
 import { asText, type ReadChange } from '../../suite/change-readings.js'
 import { put, text, utf8 } from '../../support.js'
 import { MemoryTable } from '../memory-table.js'
 import { inLeaps, severalDatabases } from '../several-databases.js'
+import { changeLogOn } from './change-log-on.js'
 
 /** Runs `body` on one server, once there is a feed. @param body gets the timestamp at which it begins. */
 function onFeed(body: (store: Store, since: Timestamp) => Promise<void>): Promise<void> {
@@ -166,4 +169,34 @@ test('keys that are still locked are told with their transaction, and expire', a
       ['expire', 'b', expireTs + 1],
     ])
   })
+})
+
+class RisingReader extends LogReader {
+  #polls = 0
+
+  override get resolved(): Timestamp {
+    return this.#polls < 4 ? 5 : 10
+  }
+  override async poll(): Promise<Timestamp> {
+    this.#polls++
+    return this.resolved
+  }
+}
+
+test('a timestamp that another server has resolved is waited for, and one of the future not for ever', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  try {
+    const table = new MemoryTable()
+    const source = { last: 20, next: async () => 20 }
+    const reader = new RisingReader({ table, source, end: async () => 0 })
+    const log = changeLogOn(table, { source, reader, feed: new FeedRow(table, 1) })
+    const told = log.resolve(10)
+    await vi.advanceTimersByTimeAsync(1000)
+    expect(await told).toBe(10)
+    const future = log.resolve(11)
+    await vi.advanceTimersByTimeAsync(2000)
+    expect(await future).toBe(10)
+  } finally {
+    vi.useRealTimers()
+  }
 })
