@@ -4,6 +4,9 @@ import { describe, expect, test } from 'vitest'
 import { withTempDir } from '../process/server-process.js'
 import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
 
+/** Several pages of the server's too. */
+const KEYS = process.env['PERKV_TEST_LONG'] ? 20_000 : 4000
+
 endBrowserAfterAll()
 
 describe.skipIf(!hasBrowser)('browsing', () => {
@@ -169,11 +172,11 @@ describe.skipIf(!hasBrowser)('browsing', () => {
       expect(locks).toHaveLength(1) // Looking has ended nobody's transaction.
     }))
 
-  test('20 000 keys below a prefix are paged, beside a folder of as many', () =>
+  test(`${KEYS} keys below a prefix are paged, beside a folder of as many`, () =>
     withServer(async ({ url }) => {
       for (const prefix of ['flat/', 'flat/more/'])
-        for (let i = 0; i < 20_000; i += 10_000) {
-          const ops = Array.from({ length: 10_000 }, (_, n) => ({
+        for (let i = 0; i < KEYS; i += 2000) {
+          const ops = Array.from({ length: 2000 }, (_, n) => ({
             ...{ op: 'put', key: `${prefix}${String(i + n).padStart(6, '0')}`, value: `${i + n}` },
           }))
           await post(url, '/v1/txn', { ops })
