@@ -3,9 +3,10 @@ import { keyText } from '../bytes/key-text.js'
 import { requirePassed } from '../coordinator/above-safe-point.js'
 import { isAckRefused } from '../coordinator/ack-refused.js'
 import { Backoff } from '../coordinator/backoff.js'
-import type { TransactionContext } from '../coordinator/committer.js'
+import { Committer, type TransactionContext } from '../coordinator/committer.js'
 import type { Resolver } from '../coordinator/lock-resolver.js'
 import { Transaction, type TransactionOptions } from '../coordinator/transaction.js'
+import { isUncertain } from '../coordinator/uncertain.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
 import { requireWanted, signalOf, stagesOf } from '../event-loop/lazy-signal.js'
@@ -24,7 +25,7 @@ import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
 import { isRangeOp, type Op, runOps } from './op.js'
 import { type Outcomes, refuseRunning } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
-import { SyncCommit } from './sync-commit.js'
+import { SyncCommit, type Tried } from './sync-commit.js'
 
 export class OneShots {
   readonly #store: Store
@@ -48,7 +49,7 @@ export class OneShots {
     this.#outcomes = outcomes
     this.#context = context
     this.#isOnePhase = store.traits.onePhaseCommit
-    this.#syncCommit = new SyncCommit(store, outcomes)
+    this.#syncCommit = new SyncCommit(store, outcomes, (oneShot, tried) => this.#goOn(oneShot, tried))
     const { api, commitOptions, inBackground, effectsAsRows, attaches } = context
     const resolver = withoutResolving(context.resolver, this.#isOnePhase)
     this.#tryContext = { api, commitOptions, inBackground, resolver, effectsAsRows, attaches }
@@ -82,6 +83,19 @@ export class OneShots {
 
   runSync(request: OneShot, done: OneShotDone): boolean {
     return this.#syncCommit.run(request, done)
+  }
+
+  async #goOn(oneShot: OneShot, { error, results, ...tried }: Tried): Promise<OneShotAnswer> {
+    if (isUncertain(error)) {
+      const committer = new Committer(this.#context, { ...tried, startedAt: performance.now(), lockWaitMs: 0 })
+      try {
+        return { startTs: tried.startTs, commitTs: await committer.findOutcome(), results }
+      } catch (outcome) {
+        if (!isConflict(outcome)) throw error
+      }
+    }
+    oneShot.handover?.undo()
+    return (await this.runAsync(oneShot)).answer
   }
 
   /** `run`, for a transaction that `runSync` did not take. */

@@ -13,7 +13,7 @@ import { requireChecks } from './check.js'
 import { effectCount, effectLatches, mayChange, seeingFence } from './commit-effects.js'
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW } from './idempotency.js'
-import type { OneShot, OneShotDone } from './one-shot.js'
+import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
 import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
@@ -29,13 +29,25 @@ const EXPIRES_SOON = timestampFromMs(1000)
 
 const NOTHING_READ: Found = new Map()
 
+/** A transaction that has not committed at once: the error says why, and whether that is certain (`isUncertain`). */
+export interface Tried {
+  readonly startTs: Timestamp
+  readonly primary: Uint8Array
+  readonly mutations: readonly PrewriteMutation[]
+  readonly results: readonly OpResult[]
+  readonly error: unknown
+}
+
 export class SyncCommit {
   readonly #store: Store
   readonly #outcomes: Outcomes
+  readonly #goOn: (request: OneShot, tried: Tried) => Promise<OneShotAnswer>
 
-  constructor(store: Store, outcomes: Outcomes) {
+  /** @param goOn ends what a shared store has refused, as other servers may have been faster, or whose answer is lost. */
+  constructor(store: Store, outcomes: Outcomes, goOn: (request: OneShot, tried: Tried) => Promise<OneShotAnswer>) {
     this.#store = store
     this.#outcomes = outcomes
+    this.#goOn = goOn
   }
 
   /**
@@ -47,7 +59,8 @@ export class SyncCommit {
    */
   run(request: OneShot, done: OneShotDone): boolean {
     const { checks, ops, commitEffects, signal } = request
-    if (!this.#store.traits.onePhaseCommit) return false
+    const { onePhaseCommit, plainOnePhaseCommit } = this.#store.traits
+    if (!onePhaseCommit && !(plainOnePhaseCommit && isBlind(request))) return false
     const effects = commitEffects === undefined ? 0 : effectCount(commitEffects)
     if (ops.length + effects === 0) return false
     if (ops.length + checks.length + effects > ITEMS_MAX) return false
@@ -97,6 +110,7 @@ export class SyncCommit {
   }
 
   #startTs(): Timestamp | undefined {
+    if (!this.#store.traits.onePhaseCommit) return this.#store.blindTs?.()
     const startTs = this.#store.tso(1)
     if (typeof startTs === 'number') return startTs
     startTs.catch(() => {}) // The general path asks again.
@@ -115,9 +129,10 @@ export class SyncCommit {
     prewrite: PrewriteSync,
     startTs: Timestamp,
     { mutations, results }: OpsDone,
-    { commitEffects, idempotency }: OneShot,
+    oneShot: OneShot,
     done: OneShotDone,
   ): boolean {
+    const { commitEffects, idempotency } = oneShot
     const row = idempotency && this.#outcomes.rowOf(idempotency, { startTs, commitTs: COMMIT_TS_OF_ROW, results })
     const all = row === undefined ? mutations : [...mutations, row]
     const primary = all[0]?.key ?? primaryOf(commitEffects ?? {})
@@ -125,7 +140,14 @@ export class SyncCommit {
     const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(commitEffects))
     return prewrite(request, (error, answer) => {
       const commitTs = answer?.onePcCommitTs // Present in every answer: only locks of its own would need two phases.
-      if (commitTs === undefined) return done(error, undefined)
+      if (commitTs === undefined) {
+        if (this.#store.traits.onePhaseCommit) return done(error, undefined)
+        this.#goOn(oneShot, { startTs, primary, mutations: all, results, error }).then(
+          (late) => done(undefined, late),
+          (problem: unknown) => done(problem, undefined),
+        )
+        return
+      }
       if (idempotency !== undefined && row !== undefined) this.#outcomes.stored(idempotency, row)
       done(undefined, { startTs, commitTs, results })
     })
@@ -172,4 +194,9 @@ function runSync(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: 
   const txn = new SyncWrites(found, startTs)
   const results = atHand(runOps(txn, ops, startTs, answer))
   return { results, mutations: txn.mutations() }
+}
+
+/** Nothing but writes: what a store without calculated timestamps can take at once. */
+function isBlind({ checks, ops, commitEffects, idempotency }: OneShot): boolean {
+  return checks.length === 0 && commitEffects === undefined && idempotency === undefined && !ops.some(isRead)
 }

@@ -294,8 +294,24 @@ export class TableStore implements Store {
     return 0
   }
 
-  exclusiveSync(): boolean {
-    return false
+  readonly exclusiveSync: Store['exclusiveSync'] = (latchSet, body) => {
+    if (!this.traits.plainOnePhaseCommit) return false
+    const written = exclusiveLatches(latchSet)
+    if (!this.#latches.take(written, latchSet.read)) return false
+    let isTaken = false
+    const release = (): void => this.#latches.release(written, latchSet.read)
+    try {
+      isTaken = body((request, done) =>
+        this.#rows.updateSync(this.#calls.exclusivePrewrite(request), (error, answer) => {
+          release()
+          if (answer !== undefined) this.#rows.meters.commits.onePhase++
+          done(error, answer)
+        }),
+      )
+    } finally {
+      if (!isTaken) release()
+    }
+    return isTaken
   }
   readonly watchKeys: Store['watchKeys'] = (watcher) => this.#polling.watch(watcher)
   readonly get: Store['get'] = (request) => this.#reads.get(request)

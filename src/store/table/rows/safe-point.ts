@@ -104,11 +104,16 @@ export class SafePoint {
    * @throws KvError `storage_unavailable` when the row cannot be read.
    */
   fresh(): undefined | Promise<void> {
+    return this.isStale ? this.#refresh() : undefined
+  }
+
+  /** True when `fresh` has to wait. */
+  get isStale(): boolean {
     const at = this.#readAt
-    if (at === undefined) return this.#refresh()
+    if (at === undefined) return true
     // The monotonic clock may stop while the machine is suspended, and the wall clock may be set, so the greater age counts.
     const ageMs = Math.max(this.#clock.elapsedMs() - at.elapsedMs, Math.abs(Date.now() - at.wallMs))
-    return ageMs > STALE_S * this.secondMs ? this.#refresh() : undefined
+    return ageMs > STALE_S * this.secondMs
   }
 
   /**

@@ -178,6 +178,35 @@ export class TableRows implements RowAccess {
     return this.latches.hold(change.keys.map(keyText), () => this.#update(change))
   }
 
+  /**
+   * Commits in one phase if all rows are known, with nothing to decide before they are locked.
+   * @param done called once, in a later turn. Its error: the change is not done, or `isUncertain`. Must not throw.
+   * @returns false, having done nothing, when the change has to wait for something else.
+   */
+  updateSync<T>(change: Change<T>, done: (error: unknown, value: T | undefined) => void): boolean {
+    const { keys, startTs, depthTs = startTs, readTs, mayAccess } = change
+    if (!this.#table.changesTogether || this.#decisions.hasReaders || mayAccess !== undefined) return false
+    if (this.#safePoint.isStale || (readTs ?? 0) > this.#source.last) return false
+    const depth = deepest(change)
+    const held: Held[] = []
+    for (const key of keys) {
+      const row = this.#table.guess(key, depth, depthTs)
+      if (row?.revision === undefined || row.lock !== undefined || this.#table.isFull(row)) return false
+      held.push({ row, isGuess: true, landed: undefined })
+    }
+    const texts = keys.map(keyText)
+    if (!this.latches.take(texts)) return false
+    const ended = (error: unknown, value?: T): void => {
+      this.latches.release(texts)
+      done(error, value)
+    }
+    this.#commitAtOnce([...keys.keys()], held, change, false).then((outcome) => {
+      if (outcome?.decision !== undefined) ended(undefined, outcome.decision.value)
+      else ended(outcome?.mayHaveLanded ? mayBeDone() : contended())
+    }, ended)
+    return true
+  }
+
   async #update<T>(change: Change<T>): Promise<T> {
     const { keys, startTs, depthTs = startTs, readTs } = change
     if (readTs !== undefined) await this.observeRead(readTs)
@@ -192,7 +221,8 @@ export class TableRows implements RowAccess {
     for (let isRepeat = false; ; ) {
       const plan: Plan<T> | undefined = await this.#plan(change, held, depth, isRepeat)
       if (plan === undefined) continue
-      const atOnce = atOnceLeft-- > 0 ? await this.#commitAtOnce(plan, held, change, isRepeat) : undefined
+      const atOnce =
+        atOnceLeft-- > 0 ? await this.#commitAtOnce([...plan.toWrite.keys()], held, change, isRepeat) : undefined
       if (atOnce?.decision !== undefined) return atOnce.decision.value
       if (atOnce?.isGivenUp) atOnceLeft = 0
       const written: Written = atOnce ?? (await this.#carryOut(plan, held, change))
@@ -204,14 +234,8 @@ export class TableRows implements RowAccess {
       if (performance.now() > deadlineMs) {
         await this.#takeBack(held)
         // The deciding row may be written, and the end of a transaction cannot be taken back.
-        const mayBeDone = atOnce?.mayHaveLanded || (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
-        if (mayBeDone)
-          throw new KvError(
-            'storage_unavailable',
-            'too many other requests change the same keys: the change may or may not be done',
-            {},
-          )
-        throw new KvError('overloaded', 'too many other requests change the same keys', {})
+        const mayHaveLanded = atOnce?.mayHaveLanded || (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))
+        throw mayHaveLanded ? mayBeDone() : contended()
       }
       await backoff.wait()
     }
@@ -278,17 +302,17 @@ export class TableRows implements RowAccess {
    * Commits a transaction of which nothing is written yet in one phase: the table locks the rows, and then the commit_ts is taken.
    * So whoever reads at or above it meets the table's locks, and waits (`RowsRequest.settled`). What other servers have to see
    * before the commit, such as hints at observed keys and the decision for readers of changes, needs locks of its own.
+   * @param places indexes of the rows to write.
    * @returns undefined when the transaction has to commit in two phases.
    */
   async #commitAtOnce<T>(
-    { toWrite }: Plan<T>,
+    places: readonly number[],
     held: readonly Held[],
     { keys, decideAtOnce }: Change<T>,
     isRepeat: boolean,
   ): Promise<(Written & { readonly decision?: Decided<T> | undefined; readonly isGivenUp?: boolean }) | undefined> {
-    if (decideAtOnce === undefined || toWrite.size === 0) return undefined
+    if (decideAtOnce === undefined || places.length === 0) return undefined
     if (held.some(({ landed }) => landed !== undefined) || this.#decisions.hasReaders) return undefined
-    const places = [...toWrite.keys()]
     const written = places.map((i) => keys[i] as Uint8Array)
     const rows = held.map(({ row }) => row as KnownRow)
     let decision: Decided<T> | undefined
@@ -567,6 +591,15 @@ function commitTsIn(mutations: readonly Mutation[], startTs: Timestamp): Timesta
 const DEPTHS: readonly HistoryDepth[] = ['none', 'since', 'txn', 'data', 'all']
 
 /** The depth that serves all keys of a change, whatever their locks. */
+function mayBeDone(): KvError {
+  const detail = 'too many other requests change the same keys: the change may or may not be done'
+  return new KvError('storage_unavailable', detail, {})
+}
+
+function contended(): KvError {
+  return new KvError('overloaded', 'too many other requests change the same keys', {})
+}
+
 function deepest<T>({ keys, depth }: Change<T>): HistoryDepth {
   if (typeof depth === 'string') return depth
   let deepest = 0
