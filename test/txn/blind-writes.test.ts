@@ -7,7 +7,7 @@ import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
 import { memoryStores, text, utf8 } from '../store/support.js'
-import { MemoryTable } from '../store/table/memory-table.js'
+import { type Fate, MemoryTable } from '../store/table/memory-table.js'
 import { openTableStore } from '../store/table/open-table-store.js'
 
 const stores = memoryStores()
@@ -27,7 +27,7 @@ describe.each([
   ['change one by one', false],
   ['change together', true],
 ] as const)('on a shared store whose rows %s', (_, isTogether) => {
-  async function opened(fates: ('not done' | 'late' | 'unknown')[] = []) {
+  async function opened(fates: Fate[] = []) {
     const table = new MemoryTable(() => fates.shift() ?? 'done', undefined, undefined, { isTogether })
     const given: Timestamp[] = []
     const store = await openTableStore(table)
@@ -60,10 +60,10 @@ describe.each([
     await store.close()
   })
 
-  test.each(['not done', 'late', 'unknown'] as const)(
+  test.each(['not done', 'late', 'done, answer lost'] as const)(
     'an answer that is lost, of a change %s, is found out',
     async (fate) => {
-      const fates: ('not done' | 'late' | 'unknown')[] = []
+      const fates: Fate[] = []
       const { table, store, put, shown } = await opened(fates)
       await put('first')
       fates.push(fate)
