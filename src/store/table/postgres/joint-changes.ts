@@ -10,7 +10,8 @@ import { kindOf, mayBeOfOneRow, unavailable } from './postgres-failures.js'
 import { inOneWrite, type PgClient, type Statement, ask as send, type TextRow } from './postgres-package.js'
 import type { Sessions } from './sessions.js'
 
-export const JOINT_LANES = 4
+/** Few, so that many changes share a transaction and its round trips: each costs both sides more than a change in it. */
+export const JOINT_LANES = 2
 /** How long a transaction waits for the writes of a change whose rows are locked. */
 const LOCKED_MS_MAX = 1000
 /** In one transaction of PostgreSQL. */
