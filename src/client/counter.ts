@@ -1,3 +1,4 @@
+import { type CounterOp, counted } from '../bytes/counter.js'
 import { printKey } from '../errors/print-key.js'
 
 export function requireSafeInteger(by: number): void {
@@ -5,15 +6,16 @@ export function requireSafeInteger(by: number): void {
 }
 
 /**
- * Adds `by` to a counter in decimal text. An absent counter is 0.
- * @param value the value of `key`.
- * @throws TypeError when the value is not an integer; RangeError when the sum is not a safe integer.
+ * @param value the present value of `key`.
+ * @returns the value after the op.
+ * @throws TypeError when `value` is not an integer; RangeError when the new value is not a safe integer.
  */
-export function incremented(value: Uint8Array | undefined, by: number, key: Uint8Array): number {
-  const text = value === undefined ? '0' : new TextDecoder().decode(value)
-  if (!/^-?\d{1,19}$/.test(text)) throw new TypeError(`the value of ${printKey(key)} is no decimal integer`)
-  const sum = BigInt(text) + BigInt(by)
-  const number = Number(sum)
+export function newCount(op: CounterOp, value: Uint8Array | undefined, by: number, key: Uint8Array): number {
+  const count = counted(op, value && new TextDecoder().decode(value), by)
+  if (count === undefined) throw new TypeError(`the value of ${printKey(key)} is no decimal integer`)
+  const number = Number(count)
   if (Number.isSafeInteger(number)) return number
-  throw new RangeError(`the sum ${sum} in ${printKey(key)} is beyond the safe integers: read and write it as BigInt`)
+  throw new RangeError(
+    `the new value ${count} of ${printKey(key)} is beyond the safe integers: read and write it as BigInt`,
+  )
 }

@@ -10,13 +10,18 @@ import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { optionsOf, SIGNAL } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 
-export interface Versioned<A extends As> extends Expiring {
+/** @typeParam Ts includes undefined in a transaction, whose own writes have no `commitTs` yet. */
+export interface Versioned<A extends As, Ts = Timestamp> extends Expiring {
   readonly value: Read<A>
   /** A write can pass it as `ifMatch`. */
-  readonly commitTs: Timestamp
+  readonly commitTs: Ts
 }
 
-export function versioned<A extends As>({ value, commitTs, expireTs }: Version, as: A, key: Uint8Array): Versioned<A> {
+export function versioned<A extends As, Ts = Timestamp>(
+  { value, commitTs, expireTs }: Pick<Version, 'value' | 'expireTs'> & { readonly commitTs: Ts },
+  as: A,
+  key: Uint8Array,
+): Versioned<A, Ts> {
   return { value: readValue(value, as, key), commitTs, ...expiringOf(expireTs) }
 }
 

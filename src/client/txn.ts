@@ -1,3 +1,4 @@
+import type { CounterOp } from '../bytes/counter.js'
 import { keyText } from '../bytes/key-text.js'
 import type { Transaction } from '../coordinator/transaction.js'
 import { Undetermined } from '../coordinator/undetermined.js'
@@ -10,7 +11,7 @@ import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
 import { CallOfTxn } from './call-of-txn.js'
-import { incremented, requireSafeInteger } from './counter.js'
+import { newCount, requireSafeInteger } from './counter.js'
 import type { During } from './db-backend.js'
 import { type Deadline, withDeadline } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
@@ -18,6 +19,7 @@ import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
 import { type Kinds, kind, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
+import { type Versioned, versioned } from './snapshot.js'
 
 export interface TxnReadOptions<A extends As = As> {
   /** The type in which values are returned. Default `text`. */
@@ -33,7 +35,11 @@ export const DELETE_RANGE_KINDS: Kinds<DeleteRangeOptions> = { ...RANGE_KINDS, l
 const deleteRangeOptions = optionsOf<DeleteRangeOptions>('deleteRange of a transaction', DELETE_RANGE_KINDS)
 const readOptions = optionsOf<TxnReadOptions>('a read of a transaction', { as: AS })
 const scanOptions = optionsOf<ScanOptions>('scan of a transaction', SCAN_KINDS)
-const incrementOptions = optionsOf<ExpiryOptions>('increment', EXPIRY_KINDS)
+const counterOptions = {
+  increment: optionsOf<ExpiryOptions>('increment', EXPIRY_KINDS),
+  min: optionsOf<ExpiryOptions>('min', EXPIRY_KINDS),
+  max: optionsOf<ExpiryOptions>('max', EXPIRY_KINDS),
+}
 const touchOptions = optionsOf<TouchOptions>('touch of a transaction', TOUCH_KINDS)
 
 export interface TxnPutOptions extends ExpiryOptions {
@@ -85,12 +91,25 @@ export class Txn {
 
   /** @returns undefined when the key is absent. */
   get<A extends As = 'text'>(key: Bytes, options: TxnReadOptions<A> = {}): Promise<Read<A> | undefined> {
-    return this.#run(async () => {
-      const { as = 'text' as A } = readOptions(options)
-      const bytes = toKey(key)
-      const found = await this.#inTime(() => this.transaction.get(bytes))
-      return found && readValue(found.value, as, bytes)
-    })
+    return this.#run(async () => (await this.#getVersion(key, options))?.value)
+  }
+
+  /** Like `get`, with the `commitTs` of the version, and its expiry. `commitTs` is undefined for an own write. */
+  getVersion<A extends As = 'text'>(
+    key: Bytes,
+    options: TxnReadOptions<A> = {},
+  ): Promise<Versioned<A, Timestamp | undefined> | undefined> {
+    return this.#run(() => this.#getVersion(key, options))
+  }
+
+  async #getVersion<A extends As>(
+    key: Bytes,
+    options: TxnReadOptions<A>,
+  ): Promise<Versioned<A, Timestamp | undefined> | undefined> {
+    const { as = 'text' as A } = readOptions(options)
+    const bytes = toKey(key)
+    const found = await this.#inTime(() => this.transaction.get(bytes))
+    return found && versioned({ ...found, commitTs: found.commitTs }, as, bytes)
   }
 
   /**
@@ -217,15 +236,35 @@ export class Txn {
    * @throws TypeError when the value is not an integer; RangeError when the sum is not a safe integer.
    */
   increment(key: Bytes, by = 1, options: ExpiryOptions = {}): Promise<number> {
+    return this.#count('increment', key, by, options)
+  }
+
+  /**
+   * Lowers a counter that is above `by` to it. An absent counter becomes `by`. The rest is as of `increment`.
+   * @returns the smaller of the two.
+   */
+  min(key: Bytes, by: number, options: ExpiryOptions = {}): Promise<number> {
+    return this.#count('min', key, by, options)
+  }
+
+  /**
+   * Raises a counter that is below `by` to it. An absent counter becomes `by`. The rest is as of `increment`.
+   * @returns the larger of the two.
+   */
+  max(key: Bytes, by: number, options: ExpiryOptions = {}): Promise<number> {
+    return this.#count('max', key, by, options)
+  }
+
+  #count(op: CounterOp, key: Bytes, by: number, options: ExpiryOptions): Promise<number> {
     return this.#run(async () => {
-      const expiry = expiryOf(incrementOptions(options))
+      const expiry = expiryOf(counterOptions[op](options))
       requireSafeInteger(by)
       const bytes = toKey(key)
       const found = await this.transaction.getForUpdate(bytes)
-      const sum = incremented(found?.value, by, bytes)
+      const count = newCount(op, found?.value, by, bytes)
       const expireTs = expiry === undefined ? found?.expireTs : expireTsOf(expiry, this.startTs)
-      await this.transaction.put(bytes, toValue(String(sum)), { expireTs, keeps: found })
-      return sum
+      await this.transaction.put(bytes, toValue(String(count)), { expireTs, keeps: found })
+      return count
     })
   }
 

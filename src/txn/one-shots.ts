@@ -58,7 +58,7 @@ export class OneShots {
   /**
    * Runs a transaction under the latches of its keys, so it rarely conflicts. A client that coordinates its own
    * transactions can still cause a conflict; the transaction then starts again at a new start_ts.
-   * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (increment of a value that is no
+   * @throws KvError `precondition_failed`, `already_exists`, `invalid_argument` (the value of a counter is no
    *   number), `write_conflict` after `maxRetries` or, for a refused acknowledgement, at once, `key_locked` after
    *   `lockWaitMs`; the errors of commit effects (`PrewriteRequest.commitEffects`); the errors of `Outcomes`.
    */

@@ -1,4 +1,5 @@
 import { ENTRY_BYTES, entryCost, pairCost } from '../bytes/answer-size.js'
+import { type CounterOp, counted, isInt64 } from '../bytes/counter.js'
 import { asBuffer } from '../bytes/key-text.js'
 import type { MergedVersion } from '../coordinator/transaction.js'
 import type { MergedPair, MergedScan, PutOptions, ScanOrder } from '../coordinator/write-buffer.js'
@@ -32,7 +33,7 @@ export type Op =
       readonly lease?: string | undefined
     }
   /** Without `expiry`, the key keeps its expiry. */
-  | { readonly op: 'increment'; readonly key: Uint8Array; readonly by: number; readonly expiry?: Expiry | undefined }
+  | { readonly op: CounterOp; readonly key: Uint8Array; readonly by: number; readonly expiry?: Expiry | undefined }
   /** Writes the value of a present key again, with a new expiry. */
   | { readonly op: 'touch'; readonly key: Uint8Array; readonly expiry: Expiry }
   | {
@@ -69,15 +70,12 @@ export type OpResult =
   /** `last` is the last key deleted; present when more may follow. */
   | { readonly deleted: number; readonly more: boolean; readonly last?: Uint8Array }
 
-const INT64_MAX = 2n ** 63n - 1n
-const INT64_MIN = -(2n ** 63n)
-
 /**
  * Runs the ops in order; each sees the writes of the ops before it. Returns no promise when none of them has to wait.
  * @param nowTs times to live count from it.
  * @param answer counts the values read; undefined when no op reads.
  * @param signal ends waits for locks, and ends the run between two ops when `requireWanted` says so.
- * @throws KvError `already_exists`, `invalid_argument` (increment of a value that is no number), `payload_too_large`;
+ * @throws KvError `already_exists`, `invalid_argument` (the value of a counter is no number), `payload_too_large`;
  *   the errors of the transaction's reads and locks.
  */
 export function runOps(
@@ -144,7 +142,7 @@ export function isRead({ op }: Op): boolean {
   return op !== 'put' && op !== 'delete'
 }
 
-/** A touched or incremented key stays attached to its lease, which `keeps` does. */
+/** A touched key or a counter stays attached to its lease, which `keeps` does. */
 function endOf({ expiry, lease }: Extract<Op, { op: 'put' | 'insert' }>, nowTs: Timestamp): PutOptions | undefined {
   if (expiry === undefined && lease === undefined) return undefined
   return { expireTs: expireTsOf(expiry, nowTs), lease }
@@ -163,8 +161,10 @@ function runOp({ txn, nowTs, signal }: Running, op: Op, index: number): Awaitabl
     case 'insert':
       return after(txn.insert(op.key, op.value, endOf(op, nowTs), undefined, signal), done)
     case 'increment':
+    case 'min':
+    case 'max':
       return after(txn.getToWrite(op.key, undefined, signal), (current) => {
-        const value = Buffer.from(incremented(op, index, current))
+        const value = Buffer.from(newCount(op, index, current))
         const expireTs = op.expiry === undefined ? (current?.expireTs ?? 0) : expireTsOf(op.expiry, nowTs)
         return after(txn.put(op.key, value, { expireTs, keeps: current }), () => ({ value }))
       })
@@ -211,13 +211,14 @@ function costOf(result: OpResult): number {
   return 'value' in result && result.value !== undefined ? entryCost(result.value) : ENTRY_BYTES
 }
 
-/** Counters are decimal text in the range of a signed 64-bit integer, as in other databases. */
-function incremented(op: { key: Uint8Array; by: number }, index: number, current: MergedVersion | undefined): string {
-  const text = current === undefined ? '0' : asBuffer(current.value).toString('latin1')
-  const value = /^-?\d{1,19}$/.test(text) ? BigInt(text) + BigInt(op.by) : undefined
+function newCount(
+  { op, key, by }: Extract<Op, { op: CounterOp }>,
+  index: number,
+  current: MergedVersion | undefined,
+): string {
+  const value = counted(op, current && asBuffer(current.value).toString('latin1'), by)
   if (value === undefined)
-    throw invalid(`ops[${index}].key`, `the value of key ${printKey(op.key)} is no decimal integer of 64 bits`)
-  if (value > INT64_MAX || value < INT64_MIN)
-    throw invalid(`ops[${index}].by`, `incrementing key ${printKey(op.key)} by ${op.by} overflows 64 bits`)
+    throw invalid(`ops[${index}].key`, `the value of key ${printKey(key)} is no decimal integer of 64 bits`)
+  if (!isInt64(value)) throw invalid(`ops[${index}].by`, `incrementing key ${printKey(key)} by ${by} overflows 64 bits`)
   return value.toString()
 }

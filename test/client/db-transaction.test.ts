@@ -121,6 +121,42 @@ describe.each(BACKENDS)('$backend', ({ openDb }) => {
       expect(await db.transaction((txn) => txn.increment('n', -60), { mode })).toBe(-10)
     })
 
+    test('min and max give what is left, and keep the expiry', async () => {
+      const { db } = await start()
+      await db.put('n', '5', { ttl: '1h' })
+      const before = await db.getVersion('n')
+      const run = async (txn: Txn) => [await txn.max('n', 7), await txn.max('n', 3), await txn.min('n', -2)]
+      expect(await db.transaction(run, { mode })).toEqual([7, 7, -2])
+      expect(await db.getVersion('n')).toMatchObject({ value: '-2', expireTs: before?.expireTs })
+      const fresh = async (txn: Txn) => [await txn.min('low', 4), await txn.max('high', -4)]
+      expect(await db.transaction(fresh, { mode })).toEqual([4, -4])
+      await db.transaction((txn) => txn.max('n', 1, { ttl: '2h' }), { mode })
+      expect((await db.getVersion('n'))?.expireTs).toBeGreaterThan(before?.expireTs ?? 0)
+    })
+
+    test('a version is that of the snapshot; an own write has none yet', async () => {
+      const { db } = await start()
+      const { commitTs } = await db.put('k', 'old', { ttl: '1h' })
+      await db.transaction(
+        async (txn) => {
+          await db.put('k', 'later')
+          const old = await txn.getVersion('k')
+          expect(old).toMatchObject({
+            value: 'old',
+            commitTs,
+            expireTs: expect.any(Number),
+            expireAt: expect.any(Date),
+          })
+          expect(await txn.getVersion('nobody')).toBeUndefined()
+          await txn.put('own', 'mine')
+          expect(await txn.getVersion('own')).toEqual({ value: 'mine' })
+          await txn.delete('own')
+          expect(await txn.getVersion('own')).toBeUndefined()
+        },
+        { mode },
+      )
+    })
+
     test('what exists is not inserted', async () => {
       const { db } = await start()
       await db.put('k', 'there')
@@ -168,6 +204,7 @@ describe.each(BACKENDS)('$backend', ({ openDb }) => {
       for (const txn of leaked) {
         const calls = [
           txn.get('k'),
+          txn.getVersion('k'),
           txn.getForUpdate('k'),
           txn.batchGet(['k']),
           collect(txn.scan()),
@@ -175,6 +212,7 @@ describe.each(BACKENDS)('$backend', ({ openDb }) => {
           txn.delete('k'),
           txn.insert('l', 'w'),
           txn.increment('n'),
+          txn.min('n', 1),
         ]
         for (const error of await Promise.all(calls.map(failureOf)))
           expect(error).toMatchObject({ code: 'txn_not_found' })
@@ -344,6 +382,10 @@ describe.each(BACKENDS)('$backend', ({ openDb }) => {
     expect((await add('text', 1)).message).toBe('the value of "text" is no decimal integer')
     expect(await add('huge', 1)).toBeInstanceOf(RangeError)
     expect(await add('n', 0.5)).toBeInstanceOf(TypeError)
+    await db.put('beyond', String(2n ** 53n))
+    const least = await failureOf(db.transaction((txn) => txn.max('beyond', 1)))
+    expect(least).toBeInstanceOf(RangeError)
+    expect(least.message).toContain('the new value 9007199254740992 of "beyond"')
   })
 
   test('a transaction of many megabytes, read back in pages that fit', { tags: ['long'] }, async () => {

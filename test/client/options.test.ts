@@ -199,6 +199,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Snapshot.scan': { call: (given) => collect(snapshot.scan(given)), options: [...SCAN, 'signal'] },
   'Snapshot.count': { call: (given) => snapshot.count(given), options: [...RANGE, 'signal'] },
   'Txn.get': { call: (given) => txn.get('k', given), options: ['as'] },
+  'Txn.getVersion': { call: (given) => txn.getVersion('k', given), options: ['as'] },
   'Txn.getForUpdate': { call: (given) => txn.getForUpdate('k', given), options: ['as'] },
   'Txn.batchGet': { call: (given) => txn.batchGet(['k'], given), options: ['as'] },
   'Txn.deleteRange': { call: (given) => txn.deleteRange(withPrefix(given)), options: [...RANGE, 'limit'] },
@@ -208,6 +209,8 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Txn.delete': { call: (...given: []) => txn.delete('k', ...given), options: [] },
   'Txn.insert': { call: (given) => txn.insert(`new ${Math.random()}`, 'v', given), options: [...EXPIRY, 'lease'] },
   'Txn.increment': { call: (given) => txn.increment('k', 1, given), options: EXPIRY },
+  'Txn.min': { call: (given) => txn.min('k', 1, given), options: EXPIRY },
+  'Txn.max': { call: (given) => txn.max('k', 1, given), options: EXPIRY },
   'Txn.touch': {
     call: (given) => txn.touch('k', withExpiry(given)),
     options: [...EXPIRY, 'persist'],
@@ -357,6 +360,7 @@ describe('values', () => {
     ['options in the place of the function of observe', () => db.observe('words', WORDS, { batch: 7 } as Given)],
     ['a name with a slash, in a transaction', () => txn.notify('words/1', 'k')],
     ['a counter by text', () => txn.increment('k', '1' as Given)],
+    ['the max of a counter and nothing', () => txn.max('k', undefined as Given)],
   ]
   test.each(arguments_)('%s', async (_, call) => {
     await refusalOf(call, undefined)

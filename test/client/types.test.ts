@@ -37,7 +37,11 @@ test('values are text, and bytes where asked', () => {
     expectTypeOf(snapshot.get('k', { as: 'bytes' })).resolves.toEqualTypeOf<Uint8Array | undefined>()
     expectTypeOf(txn.get('k')).resolves.toEqualTypeOf<string | undefined>()
     expectTypeOf(txn.getForUpdate('k', { as: 'bytes' })).resolves.toEqualTypeOf<Uint8Array | undefined>()
+    expectTypeOf(txn.getVersion('k', { as: 'bytes' })).resolves.toEqualTypeOf<
+      Versioned<'bytes', Timestamp | undefined> | undefined
+    >()
     expectTypeOf(txn.increment('k')).resolves.toBeNumber()
+    expectTypeOf(txn.max('k', 1)).resolves.toBeNumber()
     expectTypeOf(db.put('k', new Uint8Array())).resolves.toEqualTypeOf<Written>()
   }
   expectTypeOf(types).toBeFunction()

@@ -6,6 +6,7 @@ import { BACKENDS, testDbs } from './backends.js'
 /** Every call of a transaction that gives a promise. `has` exists, and is no counter. */
 const CALLS: Record<string, (txn: Txn) => unknown> = {
   get: (txn) => txn.get('has'),
+  getVersion: (txn) => txn.getVersion('has'),
   getForUpdate: (txn) => txn.getForUpdate('has'),
   batchGet: (txn) => txn.batchGet(['has']),
   put: (txn) => txn.put('k', 'v'),
@@ -16,6 +17,8 @@ const CALLS: Record<string, (txn: Txn) => unknown> = {
   insert: (txn) => txn.insert('k', 'v'),
   'insert that fails': (txn) => txn.insert('has', 'v'),
   increment: (txn) => txn.increment('n'),
+  min: (txn) => txn.min('n', 1),
+  max: (txn) => txn.max('n', 1),
   'increment that fails': (txn) => txn.increment('has'),
   notify: (txn) => txn.notify('words', 'has'),
   'a page of scan': (txn) => txn.scan().next(),

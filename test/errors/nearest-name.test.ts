@@ -3,7 +3,7 @@ import { didYouMean, nameInError, nearestName } from '../../src/errors/nearest-n
 
 const PUT = ['ttl_ms', 'expire_ts', 'lease', 'lock_wait_ms', 'timeout_ms']
 const SCAN = ['prefix', 'start', 'end', 'limit', 'reverse', 'keys_only', 'ts', 'at', 'cursor']
-const OPS = ['get', 'put', 'delete', 'insert', 'increment', 'touch', 'scan', 'delete_range']
+const OPS = ['get', 'put', 'delete', 'insert', 'increment', 'min', 'max', 'touch', 'scan', 'delete_range']
 
 describe('the nearest of the known names', () => {
   test.each([

@@ -158,7 +158,7 @@ describe('keys that are attached to a lease', () => {
     expect(await attaching.keys()).toEqual([])
   })
 
-  test('touch and increment keep the attachment, a put without it ends it', async () => {
+  test('touch, increment, min and max keep the attachment, a put without it ends it', async () => {
     const attaching = await Attaching.start()
     const fence = await attaching.grant()
     await attaching.attach(fence, 'put', 'sum', 'touched')
@@ -166,6 +166,8 @@ describe('keys that are attached to a lease', () => {
       await attaching.txn([
         { op: 'touch', key: 'touched', ttl_ms: 60_000 },
         { op: 'increment', key: 'sum' },
+        { op: 'max', key: 'sum', by: 1 },
+        { op: 'min', key: 'sum', by: 9 },
       ]),
     )
     okBody(await attaching.server.send('PUT', '/v1/kv/put', {}, '2'))

@@ -104,12 +104,15 @@ describe('a PUT', () => {
 })
 
 describe('ops', () => {
-  test('put, insert and increment take an expiry, increment keeps one, and touch gives another', async () => {
+  test('put, insert and counters take an expiry, counters keep one, and touch gives another', async () => {
     const { server, clock } = await startAt()
     const ops = [
       { op: 'insert', key: 'i', value: '1', ttl_ms: 1000 },
       { op: 'increment', key: 'n', ttl_ms: 1000 },
       { op: 'increment', key: 'n' },
+      { op: 'max', key: 'n', by: 5 },
+      { op: 'min', key: 'n', by: 2 },
+      { op: 'max', key: 'i', by: 1, ttl_ms: 2000 },
       { op: 'put', key: 'p', value: '1', expire_ts: clock.ts() + 1000 * 2048 },
       { op: 'touch', key: 'p', ttl_ms: 5000 },
       { op: 'touch', key: 'absent', ttl_ms: 5000 },
@@ -121,6 +124,9 @@ describe('ops', () => {
       {},
       { value: '1' },
       { value: '2' },
+      { value: '5' },
+      { value: '2' },
+      { value: '1' },
       {},
       { found: true },
       { found: false },
@@ -130,7 +136,7 @@ describe('ops', () => {
       listOf(okBody(await server.get('/v1/kv')), 'pairs').map(({ key, expire_ts }) => [key, expire_ts])
     const inMs = (ms: number) => startTs + ms * 2048
     expect(await expiries()).toEqual([
-      ['i', inMs(1000)],
+      ['i', inMs(2000)],
       ['n', inMs(1000)],
       ['p', inMs(5000)],
     ])

@@ -452,10 +452,11 @@ test('property: the same requests leave the same records, in one turn or in seve
   vi.useFakeTimers({ toFake: ['setTimeout'] })
   const key = fc.constantFrom('a', 'b', 'c')
   const value = fc.constantFrom('', 'short', 'l'.repeat(300))
+  const COUNTER_OPS = ['increment', 'increment', 'min', 'max'] as const
   const op = fc.oneof(
     fc.record({ op: fc.constant('put' as const), key, value }),
     fc.record({ op: fc.constant('delete' as const), key }),
-    fc.record({ op: fc.constant('increment' as const), key: fc.constantFrom('n', 'a') }),
+    fc.record({ op: fc.constantFrom(...COUNTER_OPS), key: fc.constantFrom('n', 'a'), by: fc.constantFrom(1, 2, -1) }),
     fc.record({ op: fc.constantFrom('get' as const, 'insert' as const), key }),
   )
   const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined })
@@ -522,7 +523,7 @@ test('property: the same requests leave the same records, in one turn or in seve
           return { ...rest, key: utf8(key), value: value === undefined ? undefined : utf8(value) }
         })
         const ops = step.ops.map((each): Op => {
-          if (each.op === 'increment') return { op: 'increment', key: utf8(each.key), by: 1 }
+          if ('by' in each) return { ...each, key: utf8(each.key) }
           if (each.op === 'get') return { op: 'get', key: utf8(each.key) }
           if (each.op === 'insert') return { op: 'insert', key: utf8(each.key), value: utf8('inserted') }
           return each.op === 'put' ? put(each.key, each.value) : del(each.key)

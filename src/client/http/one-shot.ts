@@ -36,6 +36,7 @@ export type Op =
       readonly lease?: string | undefined
     } & OpExpiry)
   | ({ readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined } & OpExpiry)
+  | ({ readonly op: 'min' | 'max'; readonly key: Bytes; readonly by: number } & OpExpiry)
   | ({ readonly op: 'touch'; readonly key: Bytes; readonly persist?: boolean | undefined } & OpExpiry)
   | ({
       readonly op: 'scan'
@@ -55,8 +56,8 @@ export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' |
 }
 
 /**
- * The result of one op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment the new
- * `value`.
+ * The result of one op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment, min
+ * and max the new `value`.
  */
 interface OpResult {
   readonly found?: boolean

@@ -10,12 +10,15 @@ import type { TxnOp } from './schemas/txn.js'
 
 type WireOp = Decoded<TxnOp>
 
+const COUNTER_FIELDS: readonly (keyof WireOp)[] = ['op', 'key', 'by', 'ttlMs', 'expireTs']
 const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
   get: ['op', 'key'],
   put: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
   delete: ['op', 'key'],
   insert: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
-  increment: ['op', 'key', 'by', 'ttlMs', 'expireTs'],
+  increment: COUNTER_FIELDS,
+  min: COUNTER_FIELDS,
+  max: COUNTER_FIELDS,
   touch: ['op', 'key', 'ttlMs', 'expireTs', 'persist'],
   scan: ['op', 'prefix', 'start', 'end', 'limit', 'reverse', 'keysOnly'],
   delete_range: ['op', 'prefix', 'start', 'end', 'limit'],
@@ -40,11 +43,10 @@ export function opOf(given: WireOp, index: number): Op {
     const field = `ops[${index}].${snakeCase(name)}`
     throw invalid(field, `${field} does not go with ${given.op}`)
   }
-  const need = <K extends 'key' | 'value'>(name: K): Uint8Array => {
-    const bytes = given[name]
-    if (bytes === undefined) throw invalid(`ops[${index}].${name}`, `ops[${index}].${name} is missing`)
-    return bytes
+  const missing = (name: string): never => {
+    throw invalid(`ops[${index}].${name}`, `ops[${index}].${name} is missing`)
   }
+  const need = (name: 'key' | 'value'): Uint8Array => given[name] ?? missing(name)
   switch (given.op) {
     case 'get':
     case 'delete':
@@ -59,7 +61,11 @@ export function opOf(given: WireOp, index: number): Op {
         lease: given.lease,
       }
     case 'increment':
-      return { op: 'increment', key: need('key'), by: given.by ?? 1, expiry: expiryOf(given, `ops[${index}].`) }
+    case 'min':
+    case 'max': {
+      const by = given.by ?? (given.op === 'increment' ? 1 : missing('by'))
+      return { op: given.op, key: need('key'), by, expiry: expiryOf(given, `ops[${index}].`) }
+    }
     case 'touch':
       return { op: 'touch', key: need('key'), expiry: expiryOfTouch(given, index) }
     case 'scan': {

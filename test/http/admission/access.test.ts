@@ -103,7 +103,7 @@ test('a read-only token reads all and writes nothing', async () => {
   const writes: [Method, string, Json?][] = [
     ['PUT', '/v1/kv/app/a'],
     ['DELETE', '/v1/kv/app/a'],
-    ...['put', 'delete', 'insert', 'increment'].map((op): [Method, string, Json] => [
+    ...['put', 'delete', 'insert', 'increment', 'min', 'max'].map((op): [Method, string, Json] => [
       'POST',
       '/v1/txn',
       {

@@ -495,6 +495,8 @@ describe('ops', () => {
       { op: 'increment', key: 'n', by: 2 },
       { op: 'increment', key: 'n' },
       { op: 'increment', key: 'a', by: -3 },
+      { op: 'max', key: 'n', by: 9 },
+      { op: 'min', key: 'n', by: 4 },
       { op: 'scan', start: 'a', end: 'c', reverse: true, keys_only: true },
     ]
     expect(okBody(await txn.ops(ops))).toEqual({
@@ -509,12 +511,14 @@ describe('ops', () => {
         { value: '2' },
         { value: '3' },
         { value: '-2' },
+        { value: '9' },
+        { value: '4' },
         { pairs: [{ key: 'b' }, { key: 'a' }] },
       ],
     })
     expect(okBody(await txn.ops([]))).toEqual({ results: [] })
     await txn.committed()
-    expect((await server.get('/v1/kv/n')).body).toBe('3')
+    expect((await server.get('/v1/kv/n')).body).toBe('4')
   })
 
   test('a list that fails changes nothing, and what was there before stays', async () => {

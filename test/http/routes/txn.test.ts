@@ -148,6 +148,7 @@ describe('increment', () => {
     ['0', Number.MIN_SAFE_INTEGER, '-9007199254740991'],
     ['9223372036854775806', 1, '9223372036854775807'],
     ['9223372036854775807', 1, 400],
+    ['9223372036854775808', -1, 400],
     ['-9223372036854775808', -1, 400],
     ['', 1, 400],
     [' 5', 1, 400],
@@ -169,6 +170,45 @@ describe('increment', () => {
       expect((await server.get('/v1/kv/n')).body).toBe(want === 400 ? value : want)
     })
 
+  type Marks = readonly (readonly [value: string, by: number, min: string, max: string])[]
+  const marks: Marks = [
+    ['5', 7, '5', '7'],
+    ['5', 5, '5', '5'],
+    ['5', -7, '-7', '5'],
+    ['-5', -7, '-7', '-5'],
+    ['007', 7, '7', '7'],
+    ['9', 10, '9', '10'], // As numbers, not as text.
+    ['9223372036854775807', Number.MAX_SAFE_INTEGER, '9007199254740991', '9223372036854775807'],
+    ['-9223372036854775808', Number.MIN_SAFE_INTEGER, '-9223372036854775808', '-9007199254740991'],
+    ['absent', 0, '0', '0'],
+    ['absent', -7, '-7', '-7'],
+    ['absent', 7, '7', '7'],
+  ]
+  for (const [value, by, min, max] of marks)
+    test(`the min of ${value} and ${by} is ${min}, the max ${max}`, async () => {
+      const server = await start()
+      for (const [op, want] of Object.entries({ min, max })) {
+        if (value !== 'absent') await server.put(op, value)
+        expect(await results(server, [{ op, key: op, by }])).toEqual([{ value: want }])
+        expect((await server.get(`/v1/kv/${op}`)).body).toBe(want)
+      }
+    })
+
+  test.each(['min', 'max'])('%s of text, of more than 64 bits, or with nothing, is refused', async (op) => {
+    const server = await start()
+    for (const value of ['text', '1.5', '9223372036854775808', '-9223372036854775809']) {
+      await server.put('n', value)
+      expectProblem(await run(server, [{ op, key: 'n', by: 1 }]), 'invalid_argument', { field: 'ops[0].key' })
+      expect((await server.get('/v1/kv/n')).body).toBe(value)
+    }
+    for (const wrong of [{}, { by: '1' }, { by: 2 ** 53 }])
+      expectProblem(await run(server, [{ op, key: 'm', ...wrong }]), 'invalid_argument', { field: 'ops[0].by' })
+    for (const name of ['value', 'limit'])
+      expectProblem(await run(server, [{ op, key: 'm', by: 1, [name]: 1 }]), 'invalid_argument', {
+        field: `ops[0].${name}`,
+      })
+  })
+
   for (const by of [1.5, '1', 2 ** 53, null])
     test(`by ${JSON.stringify(by)} is refused`, async () => {
       const server = await start()
@@ -182,6 +222,14 @@ describe('increment', () => {
     )
     expect(new Set(answers.map(([first]) => first?.['value'])).size).toBe(50)
     expect((await server.get('/v1/kv/n')).body).toBe('50')
+  })
+
+  test('min and max of many at once leave the least and the most', async () => {
+    const server = await start()
+    const numbers = Array.from({ length: 50 }, (_, i) => ((i * 17) % 50) + 1)
+    await Promise.all(numbers.flatMap((by) => ['min', 'max'].map((op) => results(server, [{ op, key: op, by }]))))
+    expect((await server.get('/v1/kv/min')).body).toBe('1')
+    expect((await server.get('/v1/kv/max')).body).toBe('50')
   })
 })
 

@@ -67,6 +67,8 @@ class Tour {
       { op: 'put', key: 'c', value: '3' },
       { op: 'scan', prefix: '' },
       { op: 'increment', key: 'n' },
+      { op: 'min', key: 'n', by: 1 },
+      { op: 'max', key: 'n', by: 1 },
       { op: 'touch', key: 'c', ttl_ms: 600_000 },
       { op: 'delete_range', prefix: 'of/', limit: 1 },
     ]

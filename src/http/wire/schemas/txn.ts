@@ -36,17 +36,17 @@ const Mode = described(
 /** One schema for all ops. `opOf` checks which fields belong to which op, because it can name the op in the error. */
 export const TxnOp = object({
   op: described(
-    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'touch', 'scan', 'delete_range']),
-    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` takes values as decimal text of at most 64 bits; absent is 0, and anything else is refused. It keeps the expiry of the key unless it is given one. `touch` writes the present value of a key anew, with another expiry, and answers whether there is one. `delete_range` deletes up to `limit` present keys of a range, own writes among them; where keys are written all the time, it starts anew up to `max_retries`. All ops of a request write at most `--request-keys-max` keys.',
+    oneOf(['get', 'put', 'delete', 'insert', 'increment', 'min', 'max', 'touch', 'scan', 'delete_range']),
+    '`insert` puts where there is no value; otherwise 409 `already_exists`. `increment` adds `by` to a value, and `min` and `max` write the smaller or the larger of a value and `by`. They take values as decimal text of at most 64 bits and refuse anything else; an absent key gets `by`. They keep the expiry of the key unless they are given one. `touch` writes the present value of a key anew, with another expiry, and answers whether there is one. `delete_range` deletes up to `limit` present keys of a range, own writes among them; where keys are written all the time, it starts anew up to `max_retries`. All ops of a request write at most `--request-keys-max` keys.',
   ),
   key: described(optional(Key), 'Of every op but `scan` and `delete_range`.'),
   value: described(optional(Value), 'Of `put` and `insert`.'),
-  by: described(optional(by), 'Of `increment`. Default: 1.'),
+  by: described(optional(by), 'Of `increment`, where 1 is the default, and of `min` and `max`.'),
   ttl_ms: TtlMs,
   expire_ts: ExpireTsToSet,
   lease: described(
     optional(LeaseName),
-    'Of `put` and `insert`: the end of this lease deletes the key, with all others in one transaction, within 2 s, before the answer to a release and before the next grant. The transaction must check the lease (400), which has 10 000 keys at most. `touch` and `increment` keep it; a `put` without it ends it.',
+    'Of `put` and `insert`: the end of this lease deletes the key, with all others in one transaction, within 2 s, before the answer to a release and before the next grant. The transaction must check the lease (400), which has 10 000 keys at most. `touch`, `increment`, `min` and `max` keep it; a `put` without it ends it.',
   ),
   persist: described(Flag, 'Of `touch`: true, for a version that does not expire.'),
   prefix: described(range.prefix, 'Of `scan`: all keys that begin with it. Does not go with `start` or `end`.'),
@@ -88,7 +88,7 @@ export const Results = described(
         },
         { title: 'delete_range' },
       ),
-      Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment' }),
+      Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment, min, max' }),
       Type.Object({}, { title: 'put, delete, insert' }),
     ]),
   ),
