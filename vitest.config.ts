@@ -29,6 +29,7 @@ const LARGE = [
   'test/http/slow-feeds.test.ts',
   'test/http/turn-lengths.test.ts',
   'test/leases/*histories.test.ts',
+  'test/level/over-http.test.ts',
   'test/observers/failing-disk.test.ts',
   'test/store/table/collection-histories.test.ts',
   'test/store/table/same-rows.test.ts',

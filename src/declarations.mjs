@@ -1,6 +1,6 @@
 /**
  * Rolls the declarations that tsc wrote up into one file for each entry of the package: what its exports reach, and nothing of what only the
- * inside of PerKV sees. Packages and Node's own types are refused, so the types of a program that has PerKV need nothing else.
+ * inside of PerKV sees. Other packages and Node's own types are refused, so the types of a program that has PerKV need nothing else.
  * Bundlers of declarations need TypeScript's old compiler or a newer Node; rolldown's parser is here already.
  */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -22,7 +22,10 @@ const PLATFORM = {
   Response: 'typeof globalThis extends { Response: { prototype: infer Known } } ? Known : object',
 }
 
-/** @typedef {{ module: Module, name: string, nodes: { from: number, to: number, tree: object, comment: string }[] }} Declared */
+/** Packages that an entry's types name. Who imports that entry has them. */
+const PACKAGES = new Set(['abstract-level'])
+
+/** @typedef {{ module: Module, name: string, nodes: { from: number, to: number, tree: object, comment: string }[], package?: string }} Declared */
 /** @typedef {{ file: string, text: string, head: string, declared: Map<string, Declared>, bound: Map<string, [string, string]>, stars: string[], exported: Map<string, { name: string, isType: boolean, from?: string }> }} Module */
 
 /** @type {Map<string, Module>} */
@@ -79,8 +82,18 @@ function meaningOf(module, name) {
   if (own !== undefined) return own
   const [file, imported] = module.bound.get(name) ?? []
   if (file === undefined) return undefined
+  if (PACKAGES.has(file) && imported !== '*') return ofPackage(file, imported)
   if (!file.endsWith('.d.ts') || imported === '*') refuse(module.file, `${name} of ${file}`)
   return exportOf(moduleAt(file), imported)?.declared ?? refuse(module.file, name)
+}
+
+/** @type {Map<string, Declared>} */
+const packageExports = new Map()
+
+function ofPackage(file, name) {
+  const declared = packageExports.get(`${file} ${name}`) ?? { package: file, name, nodes: [] }
+  packageExports.set(`${file} ${name}`, declared)
+  return declared
 }
 
 /** @returns {{ declared: Declared, isType: boolean } | undefined} */
@@ -168,6 +181,13 @@ function rolledUp(entry, elsewhere, elsewhereFrom) {
 
   const parts = [module.head]
   const list = (pairs) => pairs.map(([of, as]) => (of === as ? of : `${of} as ${as}`)).join(', ')
+  for (const file of PACKAGES) {
+    const pairs = [...reached.keys()].filter((declared) => declared.package === file)
+    if (pairs.length > 0)
+      parts.push(
+        `import type { ${list(pairs.map((declared) => [declared.name, names.get(declared)]))} } from '${file}';`,
+      )
+  }
   if (imported.size > 0) {
     const pairs = [...imported].map((declared) => [elsewhere.get(declared), names.get(declared)])
     parts.push(`import type { ${list(pairs)} } from '${elsewhereFrom}';`)
@@ -208,5 +228,6 @@ function write(entry, { text }) {
 
 const client = rolledUp('client/index.d.ts', new Map(), '')
 write('client/index.d.ts', client)
+write('level/index.d.ts', rolledUp('level/index.d.ts', client.exported, '../client/index.js'))
 write('index.d.ts', rolledUp('index.d.ts', client.exported, './client/index.js'))
 rmSync(EMITTED, { recursive: true })

@@ -40,7 +40,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['client'],
   ['client/http'],
   ['client/index.ts'],
-  ['console'],
+  ['console', 'level'],
   ['embedded'],
   ['index.ts'],
   ['http/wire'],
@@ -65,8 +65,12 @@ const APART: readonly { readonly folder: string; readonly from: readonly string[
     from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
   },
   {
+    folder: 'level',
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
+  },
+  {
     folder: 'http',
-    from: ['client', 'console', 'embedded', 'store/calls', 'store/leveldb', 'store/table'],
+    from: ['client', 'console', 'embedded', 'level', 'store/calls', 'store/leveldb', 'store/table'],
   },
   { folder: 'embedded', from: ['client/http'] },
   { folder: 'database', from: ['store/calls', 'store/leveldb', 'store/table'] },

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { ENV } from '../process/server-process.js'
 
-/** The example of docs/embedded.md as a user runs it, and the programs in its text. */
+/** The example of docs/embedded.md as a user runs it, and the programs in its text and that of docs/level.md. */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const NOTES = join(ROOT, 'docs/examples/embedded/notes.mjs')
@@ -61,11 +61,14 @@ test('notes.mjs: notes and their index change together', async () => {
     expect(await run([NOTES, ...args])).toEqual({ code, stdout: '', stderr: `notes.mjs: ${says}\n` })
 })
 
-describe('docs/embedded.md', async () => {
-  const text = await readFile(join(ROOT, 'docs/embedded.md'), 'utf8')
+describe.each([
+  { file: 'docs/embedded.md', programsMin: 2 },
+  { file: 'docs/level.md', programsMin: 1 },
+])('$file', async ({ file, programsMin }) => {
+  const text = await readFile(join(ROOT, file), 'utf8')
   const programs = [...text.matchAll(/^```js\n(.*?)^```/gms)].map(([, program = '']) => program)
 
-  test('has programs', () => expect(programs.length).toBeGreaterThanOrEqual(2))
+  test('has programs', () => expect(programs.length).toBeGreaterThanOrEqual(programsMin))
 
   test.each(
     programs.map((program, i) => ({ program, name: `${i + 1}: ${program.split('\n').find((line) => line !== '')}` })),

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -63,6 +63,24 @@ export const wrong = db.put('k', 7).catch((error: unknown) => isKvError(error, '
 for await (const { changes } of db.changes({ prefix: 'k' })) changes.map(({ op }) => op)
 `
 
+const LEVEL = `
+import { connect, isKvError } from 'perkv-client'
+import { PerkvLevel } from 'perkv-client/level'
+
+const db = connect(process.argv[2] ?? '')
+const level = new PerkvLevel<string, number>(db, { prefix: 'n/', valueEncoding: 'json' })
+await level.put('a', 1)
+const sum: number = await level.transaction(async (txn) => {
+  const sum = ((await txn.get('a')) ?? 0) + 1
+  await txn.put('a', sum)
+  return sum
+})
+const error = await level.put('k'.repeat(5000), 1).catch((error: { code: string, cause: unknown }) => error)
+console.log(sum, error?.code, isKvError(error?.cause, 'payload_too_large'))
+await level.close()
+await db.close()
+`
+
 let directory: string
 let project: string
 let server: ServerProcess
@@ -89,7 +107,7 @@ afterAll(async () => {
 
 const installed = (...path: string[]): string => join(project, 'node_modules', 'perkv-client', ...path)
 
-test('brings nothing but one module, its types, a README and licences', async () => {
+test('brings nothing but a module, that of level, their types, a README and licences', async () => {
   expect((await readdir(join(project, 'node_modules'))).filter((name) => !name.startsWith('.'))).toEqual([
     'perkv-client',
   ])
@@ -99,12 +117,38 @@ test('brings nothing but one module, its types, a README and licences', async ()
     'README.md',
     'index.d.ts',
     'index.js',
+    'level',
     'package.json',
   ])
   const source = await readFile(installed('index.js'))
   console.info(`perkv-client/index.js: ${source.length} bytes, ${gzipSync(source).length} by gzip`)
   expect(source.length).toBeLessThan(MODULE_BYTES_MAX)
   expect(source.toString()).not.toMatch(/^import\b|\bimport\(|\brequire\(|\/(?:work|home|tmp|root)\//m)
+})
+
+test('has a database for level, where abstract-level is', async () => {
+  const alone = await run(process.execPath, ['--eval', "import('perkv-client/level')"], { cwd: project }).catch(
+    (error) => error,
+  )
+  expect(alone.stderr).toContain("Cannot find package 'abstract-level'")
+  const other = join(directory, 'with-level')
+  await cp(project, other, { recursive: true })
+  for (const name of ['abstract-level', 'level-supports', 'level-transcoder', 'maybe-combine-errors', 'module-error'])
+    await symlink(join(ROOT, 'node_modules', name), join(other, 'node_modules', name))
+  await writeFile(join(other, 'level.ts'), LEVEL)
+  const config = {
+    compilerOptions: { target: 'es2022', module: 'nodenext', strict: true, types: ['node'], skipLibCheck: true },
+    files: ['level.ts'],
+  }
+  await mkdir(join(other, 'node_modules/@types'))
+  for (const name of ['@types/node', 'undici-types'])
+    await symlink(join(ROOT, 'node_modules', name), join(other, 'node_modules', name))
+  await writeFile(join(other, 'tsconfig.json'), JSON.stringify(config))
+  const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
+  const compiled = await run(process.execPath, [tsc, '-p', join(other, 'tsconfig.json')]).catch((error) => error)
+  expect(compiled.stdout).toBe('')
+  const { stdout } = await run(process.execPath, ['level.js', server.url], { cwd: other, env: ENV })
+  expect(stdout).toBe('2 LEVEL_INVALID_KEY true\n')
 })
 
 test('runs in Node', async () => {

@@ -55,8 +55,35 @@ console.log(sum, await other.get('k'), twice, wrong, isKvError === same)
 await Promise.all([db.close(), other.close()])
 `
 
+/** The same with the interface that whoever uses level has. */
+const LEVEL = `
+import { connect, open } from 'perkv'
+import { type LevelTxn, PerkvLevel, type PerkvLevelOptions } from 'perkv/level'
+
+const options: PerkvLevelOptions<string, { n: number }> = { valueEncoding: 'json' }
+const local = new PerkvLevel(() => open('level'), options)
+const users = local.sublevel<string, string>('users', {})
+await local.put('a', { n: 1 })
+const n: number = await local.transaction(async (txn: LevelTxn<string, { n: number }>) => {
+  const { n } = (await txn.get('a', { forUpdate: true })) ?? { n: 0 }
+  await txn.put('a', { n: n + 1 })
+  await txn.in(users).put('ann', 'Ann')
+  // @ts-expect-error the values of this database are objects
+  await txn.put('b', 'text')
+  return n + 1
+})
+for await (const [key, value] of users.iterator()) console.log(n, key satisfies string, value satisfies string)
+await local.close()
+const shared = connect(process.argv[2] ?? '')
+const remote = new PerkvLevel(shared, { prefix: 'mine/' })
+await remote.put('b', '2')
+console.log(await remote.getMany(['a', 'b']), await shared.get('mine/b'))
+await remote.close()
+await shared.close()
+`
+
 const STRICT = { target: 'es2022', strict: true, types: ['node'] }
-const FILES = ['main.ts', 'embedded.ts']
+const FILES = ['main.ts', 'embedded.ts', 'level.ts']
 /** How Node finds types, and how bundlers do. */
 const TSCONFIGS = {
   'tsconfig.bundler.json': {
@@ -68,7 +95,7 @@ const TSCONFIGS = {
 
 /** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
 const SHIPPED =
-  /^dist\/.*\.(js|css|html|svg)$|^dist\/(client\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
+  /^dist\/.*\.(js|css|html|svg)$|^dist\/((client|level)\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
 /** Routes whose modules the server loads on their first request. */
 const LOADED_LATE = ['/openapi.json', '/metrics', '/console']
 /** With screenshots; it was 3.0 MB without. */
@@ -109,6 +136,8 @@ test(
         'dist/index.d.ts',
         'dist/client/index.js',
         'dist/client/index.d.ts',
+        'dist/level/index.js',
+        'dist/level/index.d.ts',
         'dist/console/index.html',
         'dist/console/app.js',
       ])
@@ -142,6 +171,7 @@ test(
         await writeFile(join(project, name), JSON.stringify(config))
       await writeFile(join(project, 'main.ts'), PROGRAM)
       await writeFile(join(project, 'embedded.ts'), EMBEDDED)
+      await writeFile(join(project, 'level.ts'), LEVEL)
       await mkdir(join(project, 'node_modules/@types'))
       for (const name of ['@types/node', 'undici-types'])
         await symlink(join(ROOT, 'node_modules', name), join(project, 'node_modules', name))
@@ -156,6 +186,8 @@ test(
       expect(stdout).toBe('w true true\n')
       const embedded = await run(process.execPath, ['embedded.js', server.url], { cwd: project, env: ENV })
       expect(embedded.stdout).toBe('7 w true true true\n')
+      const level = await run(process.execPath, ['level.js', server.url], { cwd: project, env: ENV })
+      expect(level.stdout).toBe("2 ann Ann\n[ undefined, '2' ] 2\n")
       expect(await server.stop('SIGTERM')).toEqual({ code: 0, signal: null })
     }),
   240_000,

@@ -8,7 +8,7 @@ import { withTempDir } from './server-process.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc')
-const ENTRIES = ['index.d.ts', 'client/index.d.ts']
+const ENTRIES = ['index.d.ts', 'client/index.d.ts', 'level/index.d.ts']
 const run = promisify(execFile)
 
 const PROGRAM = `

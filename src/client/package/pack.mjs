@@ -1,6 +1,7 @@
 /**
  * `npm run pack:client`: the client alone as `perkv-client-VERSION.tgz`, without dependencies. One module with msgpackr in it runs on every
- * platform, so `exports` needs no conditions; the types are those of the build. Arguments go to `npm pack`.
+ * platform, so `exports` needs no conditions; the types are those of the build. `perkv-client/level` is another module, which imports the
+ * first, and abstract-level, which its user has. Arguments go to `npm pack`.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -12,27 +13,41 @@ import { rolldown } from 'rolldown'
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'perkv-client-'))
 
-async function bundle() {
+/** Leaves imports of the client's module to that of the package. */
+const clientOutside = {
+  name: 'client-outside',
+  resolveId: (id) => (id.endsWith('/client/index.js') ? { id: '../index.js', external: true } : null),
+}
+
+async function bundle(input, file) {
   const made = await rolldown({
     cwd: root, // Its comments name modules relative to this.
-    input: 'src/client/index.ts',
+    input,
+    plugins: [clientOutside],
     // msgpackr's plain JavaScript: the other entries load Node's streams, and a native module.
     resolve: { conditionNames: ['browser', 'import', 'default'] },
     platform: 'neutral',
-    external: () => false,
+    external: (id) => id === 'abstract-level',
     onLog(_level, { message }) {
       throw new Error(message)
     },
   })
-  await made.write({ file: join(folder, 'index.js'), format: 'es', comments: false, charset: 'ascii' })
+  await made.write({ file: join(folder, file), format: 'es', comments: false, charset: 'ascii' })
 }
 
 try {
-  await bundle()
+  await bundle('src/client/index.ts', 'index.js')
+  await bundle('src/level/index.ts', 'level/index.js')
   cpSync(join(root, 'dist/client/index.d.ts'), join(folder, 'index.d.ts'))
+  const types = readFileSync(join(root, 'dist/level/index.d.ts'), 'utf8')
+  writeFileSync(join(folder, 'level/index.d.ts'), types.replace("'../client/index.js'", "'../index.js'"))
   const { name, ...rest } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'))
-  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
-  writeFileSync(join(folder, 'package.json'), `${JSON.stringify({ name, version, ...rest }, null, 2)}\n`)
+  const { version, dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+  const peerDependencies = { 'abstract-level': dependencies['abstract-level'] }
+  writeFileSync(
+    join(folder, 'package.json'),
+    `${JSON.stringify({ name, version, ...rest, peerDependencies }, null, 2)}\n`,
+  )
   cpSync(fileURLToPath(new URL('README.md', import.meta.url)), join(folder, 'README.md'))
   cpSync(join(root, 'LICENSE'), join(folder, 'LICENSE'))
   cpSync(join(root, 'node_modules/msgpackr/LICENSE'), join(folder, 'LICENSE-msgpackr'))
