@@ -117,6 +117,7 @@ test('brings nothing but a module, that of level, their types, a README and lice
     'README.md',
     'index.d.ts',
     'index.js',
+    'keyv',
     'level',
     'package.json',
   ])
