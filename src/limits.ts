@@ -275,6 +275,8 @@ export const DOWNTIME_MS_MAX = 24 * 60 * 60 * 1000
  * cannot be saved, timestamps last for this long.
  */
 export const MARK_AHEAD_MS = 3000
+/** A transaction of more bytes commits in two phases, in several requests, where the table changes rows together. */
+export const JOINT_BYTES_MAX = MIB
 /** Calls of a shared table are repeated this long. Then what needs them is 503. */
 export const TABLE_WAIT_MS_MAX = 10_000
 export const TSO_COUNT_MAX = 1_000_000

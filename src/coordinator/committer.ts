@@ -152,7 +152,7 @@ export class Committer {
     return plainOnePhase && isPlain && !forUpdateTs && !markDepth && !minCommitTs && this.#bytes < batchBytes
   }
 
-  /** One request, tried once. The hot path: the server runs every REST write through it. */
+  /** One request, tried once; on a shared store in phases if its answer is lost. The hot path: the server runs every REST write through it. */
   async #runAtOnce(): Promise<Timestamp> {
     const { startTs, primary, mutations, reads } = this.plan
     this.#mayHaveDecided = true
@@ -167,7 +167,7 @@ export class Committer {
       if (this.context.commitOptions.isInProcess) throw new Undetermined(startTs, error)
       this.#isUncertain = true
       this.#lostSinceMs = beganMs
-      return this.#runInPhases()
+      return this.#hasTime ? this.#runInPhases() : this.#failed(error, [mutations])
     }
     const batches = [mutations]
     this.#mayHoldLocks = true

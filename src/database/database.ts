@@ -14,7 +14,7 @@ import type { Waiting } from '../coordinator/lock-resolver.js'
 import type { MergedPair, MergedScan } from '../coordinator/write-buffer.js'
 import { invalid, isKvError, KvError } from '../errors/kv-error.js'
 import type { Awaitable } from '../event-loop/after.js'
-import { signalOf, stagesOf } from '../event-loop/lazy-signal.js'
+import { type LazySignal, signalOf, stagesOf } from '../event-loop/lazy-signal.js'
 import { timed } from '../event-loop/stages.js'
 import { withFirstItemRead } from '../event-loop/with-first-item-read.js'
 import { type Collected, collectGarbage } from '../gc/collect-garbage.js'
@@ -281,10 +281,11 @@ export class Database {
    * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `transact`. Must not
    *   throw.
    * @returns false, having done nothing, when `transactAsync` must be called instead.
+   * @param signalOfLate asked for the signal of a request that has to wait after all.
    * @throws KvError the refusal of a check or an op, at once: then `done` is not called.
    */
-  transactSync(request: OneShot, done: OneShotDone): boolean {
-    return this.#oneShots.runSync(request, done)
+  transactSync(request: OneShot, done: OneShotDone, signalOfLate?: () => LazySignal): boolean {
+    return this.#oneShots.runSync(request, done, signalOfLate)
   }
 
   /** As `transact`, for a transaction that `transactSync` has not run. */

@@ -1,10 +1,7 @@
 import type { CommitOptions } from '../coordinator/committer.js'
 import { COMMIT_OPTIONS_DEFAULT } from '../coordinator/coordinator.js'
-import { TABLE_WAIT_MS_MAX } from '../limits.js'
+import { JOINT_BYTES_MAX, TABLE_WAIT_MS_MAX } from '../limits.js'
 import type { Traits } from '../store/store.js'
-
-/** A transaction of more is prewritten in several requests. */
-const JOINT_BATCH_BYTES = 1 << 20
 
 export function commitOptionsOf({
   onePhaseCommit,
@@ -14,7 +11,7 @@ export function commitOptionsOf({
 }: Traits): CommitOptions {
   const { batchBytes, asyncCommitKeysMax, triesMax } = COMMIT_OPTIONS_DEFAULT
   return {
-    batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : plainOnePhaseCommit ? JOINT_BATCH_BYTES : batchBytes,
+    batchBytes: atomicRequests ? Number.POSITIVE_INFINITY : plainOnePhaseCommit ? JOINT_BYTES_MAX : batchBytes,
     commitsPrimaryAlone: !atomicRequests,
     onePhase: onePhaseCommit,
     plainOnePhase: plainOnePhaseCommit && !onePhaseCommit,

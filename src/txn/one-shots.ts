@@ -9,7 +9,7 @@ import { Transaction, type TransactionOptions } from '../coordinator/transaction
 import { isUncertain } from '../coordinator/uncertain.js'
 import { Undetermined } from '../coordinator/undetermined.js'
 import { isKvError } from '../errors/kv-error.js'
-import { requireWanted, signalOf, stagesOf } from '../event-loop/lazy-signal.js'
+import { type LazySignal, requireWanted, signalOf, stagesOf } from '../event-loop/lazy-signal.js'
 import { timed } from '../event-loop/stages.js'
 import { runSliced } from '../event-loop/time-slicer.js'
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
@@ -25,7 +25,7 @@ import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
 import { isRangeOp, type Op, runOps } from './op.js'
 import { type Outcomes, refuseRunning } from './outcomes.js'
 import { type OneShotKeys, type Plan, planOf } from './plan.js'
-import { SyncCommit, type Tried } from './sync-commit.js'
+import { SyncCommit, Tried } from './sync-commit.js'
 
 export class OneShots {
   readonly #store: Store
@@ -49,7 +49,7 @@ export class OneShots {
     this.#outcomes = outcomes
     this.#context = context
     this.#isOnePhase = store.traits.onePhaseCommit
-    this.#syncCommit = new SyncCommit(store, outcomes, (oneShot, tried) => this.#goOn(oneShot, tried))
+    this.#syncCommit = new SyncCommit(store, outcomes)
     const { api, commitOptions, inBackground, effectsAsRows, attaches } = context
     const resolver = withoutResolving(context.resolver, this.#isOnePhase)
     this.#tryContext = { api, commitOptions, inBackground, resolver, effectsAsRows, attaches }
@@ -71,7 +71,7 @@ export class OneShots {
         stages?.since('writeMs', beganMs)
         const { startTs, commitTs } = answer ?? {}
         if (stages !== undefined && startTs !== undefined && commitTs !== undefined)
-          stages.txn = { startTs, commitTs, kind: '1pc' }
+          stages.txn ??= { startTs, commitTs, kind: '1pc' }
         if (answer === undefined) reject(error)
         else resolve({ answer, isReplayed: false })
       })
@@ -81,21 +81,30 @@ export class OneShots {
     })
   }
 
-  runSync(request: OneShot, done: OneShotDone): boolean {
-    return this.#syncCommit.run(request, done)
+  /** @param signalOfLate of a request that has none yet, for one that has to wait after all. */
+  runSync(request: OneShot, done: OneShotDone, signalOfLate?: () => LazySignal): boolean {
+    if (this.#isOnePhase) return this.#syncCommit.run(request, done)
+    return this.#syncCommit.run(request, (error, answer) => {
+      if (!(error instanceof Tried)) return done(error, answer)
+      const late = signalOfLate === undefined ? request : { ...request, signal: signalOfLate() }
+      this.#goOn(late, error).then(
+        (answer) => done(undefined, answer),
+        (problem: unknown) => done(problem, undefined),
+      )
+    })
   }
 
-  async #goOn(oneShot: OneShot, { error, results, ...tried }: Tried): Promise<OneShotAnswer> {
+  async #goOn(request: OneShot, { txn, results, error }: Tried): Promise<OneShotAnswer> {
     if (isUncertain(error)) {
-      const committer = new Committer(this.#context, { ...tried, startedAt: performance.now(), lockWaitMs: 0 })
+      const committer = new Committer(this.#context, { ...txn, startedAt: performance.now(), lockWaitMs: 0 })
       try {
-        return { startTs: tried.startTs, commitTs: await committer.findOutcome(), results }
+        return { startTs: txn.startTs, commitTs: await committer.findOutcome(), results }
       } catch (outcome) {
         if (!isConflict(outcome)) throw error
       }
     }
-    oneShot.handover?.undo()
-    return (await this.runAsync(oneShot)).answer
+    request.handover?.undo()
+    return (await this.runAsync(request)).answer
   }
 
   /** `run`, for a transaction that `runSync` did not take. */

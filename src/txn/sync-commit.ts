@@ -3,7 +3,7 @@ import { keyText } from '../bytes/key-text.js'
 import { onePhaseRequest } from '../coordinator/one-phase-request.js'
 import { atHand } from '../event-loop/after.js'
 import { runToEnd } from '../event-loop/time-slicer.js'
-import type { GetAnswer, PrewriteMutation, Version } from '../percolator/api.js'
+import type { GetAnswer, PrewriteMutation, PrewriteRequest, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import { primaryOf } from '../percolator/commit-effects.js'
 import type { AnswerLease } from '../store/answer-budget.js'
@@ -13,7 +13,7 @@ import { requireChecks } from './check.js'
 import { effectCount, effectLatches, mayChange, seeingFence } from './commit-effects.js'
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW } from './idempotency.js'
-import type { OneShot, OneShotAnswer, OneShotDone } from './one-shot.js'
+import type { OneShot, OneShotDone } from './one-shot.js'
 import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
@@ -29,30 +29,31 @@ const EXPIRES_SOON = timestampFromMs(1000)
 
 const NOTHING_READ: Found = new Map()
 
-/** A transaction that has not committed at once: the error says why, and whether that is certain (`isUncertain`). */
-export interface Tried {
-  readonly startTs: Timestamp
-  readonly primary: Uint8Array
-  readonly mutations: readonly PrewriteMutation[]
-  readonly results: readonly OpResult[]
-  readonly error: unknown
+/**
+ * What a shared store has refused, as another server may have been faster, or has not answered. The error says whether it is certain
+ * that nothing was done (`isUncertain`).
+ */
+export class Tried {
+  constructor(
+    readonly txn: Pick<PrewriteRequest, 'startTs' | 'primary' | 'mutations'>,
+    readonly results: readonly OpResult[],
+    readonly error: unknown,
+  ) {}
 }
 
 export class SyncCommit {
   readonly #store: Store
   readonly #outcomes: Outcomes
-  readonly #goOn: (request: OneShot, tried: Tried) => Promise<OneShotAnswer>
 
-  /** @param goOn ends what a shared store has refused, as other servers may have been faster, or whose answer is lost. */
-  constructor(store: Store, outcomes: Outcomes, goOn: (request: OneShot, tried: Tried) => Promise<OneShotAnswer>) {
+  constructor(store: Store, outcomes: Outcomes) {
     this.#store = store
     this.#outcomes = outcomes
-    this.#goOn = goOn
   }
 
   /**
    * Runs a small writing transaction if no other request holds or has locked its keys and its reads need no wait.
-   * @param done called once, in a later turn, with the answer when it is on disk, or with an error. Must not throw.
+   * @param done called once, in a later turn, with the answer when it is on disk, or with an error; with `Tried` on a shared store.
+   *   Must not throw.
    * @returns false, having done nothing, when the transaction would have to wait or its prewrite is refused.
    * @throws KvError the refusal of a check or an op: `precondition_failed`, `already_exists`, `invalid_argument`,
    *   `payload_too_large`, `overloaded`. Nothing is written then.
@@ -129,10 +130,9 @@ export class SyncCommit {
     prewrite: PrewriteSync,
     startTs: Timestamp,
     { mutations, results }: OpsDone,
-    oneShot: OneShot,
+    { commitEffects, idempotency }: OneShot,
     done: OneShotDone,
   ): boolean {
-    const { commitEffects, idempotency } = oneShot
     const row = idempotency && this.#outcomes.rowOf(idempotency, { startTs, commitTs: COMMIT_TS_OF_ROW, results })
     const all = row === undefined ? mutations : [...mutations, row]
     const primary = all[0]?.key ?? primaryOf(commitEffects ?? {})
@@ -140,14 +140,8 @@ export class SyncCommit {
     const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(commitEffects))
     return prewrite(request, (error, answer) => {
       const commitTs = answer?.onePcCommitTs // Present in every answer: only locks of its own would need two phases.
-      if (commitTs === undefined) {
-        if (this.#store.traits.onePhaseCommit) return done(error, undefined)
-        this.#goOn(oneShot, { startTs, primary, mutations: all, results, error }).then(
-          (late) => done(undefined, late),
-          (problem: unknown) => done(problem, undefined),
-        )
-        return
-      }
+      if (commitTs === undefined)
+        return done(this.#store.traits.onePhaseCommit ? error : new Tried(request, results, error), undefined)
       if (idempotency !== undefined && row !== undefined) this.#outcomes.stored(idempotency, row)
       done(undefined, { startTs, commitTs, results })
     })

@@ -73,7 +73,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
       }
     }
     const run = (): void => {
-      if (database.transactSync(txn, done)) return
+      if (database.transactSync(txn, done, () => call.signal)) return
       database.transactAsync({ ...txn, signal: call.signal }).then(
         ({ answer }) => done(undefined, answer),
         (error) => done(error, undefined),

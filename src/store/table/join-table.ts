@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { newServerId } from '../../cluster/server-id.js'
 import { TableRegistry } from '../../cluster/table-registry.js'
+import { Backoff } from '../../coordinator/backoff.js'
 import type { Clock } from '../../oracle/clock.js'
 import { LeaderOracle } from '../../oracle/leader-oracle.js'
 import type { OracleRow } from '../../oracle/oracle-row.js'
@@ -91,6 +92,7 @@ export async function joinTable(table: Table, options: JoinOptions): Promise<{ s
   const { ask, close } = asksOf(secret)
   const id = newServerId()
   const served = new TableBehindRestoreGate(table, restoreGate)
+  const closing = new AbortController()
   let isListening = false
   const oracle = new LeaderOracle({
     ...{ row: oracleRowOf(served), url, clock, id, onChange: onRole, onWarning: onTimestamps },
@@ -117,9 +119,11 @@ export async function joinTable(table: Table, options: JoinOptions): Promise<{ s
   /** This server refuses everything at once. The table says it before this one ends, so that none starts that knows nothing of it. */
   const endOfLoss = (loss: FoundLoss): void => {
     restoreGate.refuse(endOf(printLoss(loss.why, serving.place)))
-    void apart((reached) => noteLoss(reached, serving, { ...loss, ...oracle.known }))
-      .catch(() => {}) // This server ends all the same.
-      .then(() => end(printLoss(loss.why, serving.place)))
+    const note = (): Promise<void> => apart((reached) => noteLoss(reached, serving, { ...loss, ...oracle.known }))
+    void untilDone(note, closing.signal, onTimestamps).then(
+      () => end(printLoss(loss.why, serving.place)),
+      () => {}, // The server is closed before.
+    )
   }
   const onSetBack = (why: string): void => endOfLoss({ why, isDoubt: false })
   const watch = new TableWatch({ table, secret, onAnother: end, onSetBack })
@@ -138,7 +142,10 @@ export async function joinTable(table: Table, options: JoinOptions): Promise<{ s
     cursorSecret: secret,
     cacheBytesMax: CACHE_BYTES_MAX,
     waits: new WaitReports({ send }),
-    onClose: close,
+    onClose() {
+      closing.abort(new Error('the table is closed'))
+      close()
+    },
   })
   await store.start()
   const member: Member = {
@@ -158,6 +165,19 @@ export async function joinTable(table: Table, options: JoinOptions): Promise<{ s
     },
   }
   return { store, member }
+}
+
+/** @throws the reason of the signal. */
+async function untilDone(note: () => Promise<void>, signal: AbortSignal, onWarning: (message: string) => void) {
+  let isTold = false
+  for (const backoff = new Backoff(250, 5000); ; await backoff.wait(undefined, signal))
+    try {
+      return await note()
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      if (!isTold) onWarning(`the table cannot be told yet that commits are lost, which this server waits for: ${why}`)
+      isTold = true
+    }
 }
 
 /** Made by the first server; others that start at the same time find it. It signs cursors, and the questions between servers. */

@@ -1,6 +1,8 @@
+import { pairBytes } from '../../bytes/answer-size.js'
 import { LockResolver } from '../../coordinator/lock-resolver.js'
 import { KvError } from '../../errors/kv-error.js'
 import type { WaitForEntry } from '../../errors/registry.js'
+import { JOINT_BYTES_MAX } from '../../limits.js'
 import type { Clock } from '../../oracle/clock.js'
 import type { OracleState } from '../../oracle/oracle-state.js'
 import type { TimestampSource } from '../../oracle/timestamp-source.js'
@@ -101,8 +103,8 @@ export interface TableStoreOptions {
 }
 
 /**
- * Percolator on a table that many processes share. A commit takes two phases, whatever its size. Readers finish the commits of
- * processes that have died.
+ * Percolator on a table that many processes share. A commit takes two phases, unless the table changes rows together. Readers finish
+ * the commits of processes that have died.
  */
 export class TableStore implements Store {
   readonly name: string
@@ -301,13 +303,14 @@ export class TableStore implements Store {
     let isTaken = false
     const release = (): void => this.#latches.release(written, latchSet.read)
     try {
-      isTaken = body((request, done) =>
-        this.#rows.updateSync(this.#calls.exclusivePrewrite(request), (error, answer) => {
+      isTaken = body((request, done) => {
+        if (request.mutations.reduce((sum, mutation) => sum + pairBytes(mutation), 0) >= JOINT_BYTES_MAX) return false
+        return this.#rows.updateSync(this.#calls.exclusivePrewrite(request), (error, answer) => {
           release()
           if (answer !== undefined) this.#rows.meters.commits.onePhase++
           done(error, answer)
-        }),
-      )
+        })
+      })
     } finally {
       if (!isTaken) release()
     }

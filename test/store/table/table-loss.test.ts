@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { KvError } from '../../../src/errors/kv-error.js'
 import { decodeOracleRecord } from '../../../src/oracle/oracle-row.js'
 import { encodeWrite } from '../../../src/percolator/codec/write.js'
 import { acceptLoss } from '../../../src/store/table/check/accept-loss.js'
@@ -107,12 +108,15 @@ test('a server that finds a loss refuses everything before the table says so, an
   await put(one)
   const { change } = table
   let isNoting = false
+  let failures = 1
   let note = (): void => {}
   const mayNote = new Promise<void>((resolve) => {
     note = resolve
   })
   table.change = async (...given) => {
     if (given[0].equals(FORMAT_KEY)) {
+      // A database that has just failed over may refuse for a while.
+      if (--failures >= 0) throw new KvError('storage_unavailable', 'a standby', {})
       isNoting = true
       await mayNote
     }

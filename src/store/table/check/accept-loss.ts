@@ -1,6 +1,6 @@
 import { MARK_AHEAD_MS, RESTORE_AHEAD_MS_MAX, TSO_AHEAD_MS_MAX } from '../../../limits.js'
 import { FAR_MS } from '../../../oracle/lead.js'
-import { decodeOracleRecord, encodeOracleRecord } from '../../../oracle/oracle-row.js'
+import { decodeOracleRecord, encodeOracleRecord, type OracleRecord } from '../../../oracle/oracle-row.js'
 import { physicalMs, type Timestamp, timestampFromMs } from '../../../timestamp.js'
 import { changeFormat, FIRST_FORMAT, type Serving, soundFormat } from '../format/format-row.js'
 import { certainChange } from '../layout/certain-change.js'
@@ -42,7 +42,7 @@ export async function acceptLoss(
   const found = await soundFormat(table, serving)
   const key = rowKeyOfSystem('oracle')
   const value = await recordAt(table, key)
-  const known = value && decodeOracleRecord(value)
+  const known = value && soundOracle(value, serving)
   const nowMs = now()
   // What is much further ahead was made up by a client.
   const ofRows = physicalMs(newestTs) > nowMs + RESTORE_AHEAD_MS_MAX ? 0 : newestTs + 1
@@ -57,4 +57,12 @@ export async function acceptLoss(
   if (!isRaised || (await changeFormat(table, found, accepted)) === undefined)
     throw new UnusableTable(`${serving.place}: servers use the table: stop them all, and repeat the command`)
   return { above, why: lost?.why }
+}
+
+function soundOracle(value: Uint8Array, { place }: Serving): OracleRecord {
+  try {
+    return decodeOracleRecord(value)
+  } catch (error) {
+    throw new UnusableTable(`${place}: the record of the oracle is damaged: run perkv store check`, { cause: error })
+  }
 }

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Table } from '../layout/table.js'
+import { UnusableTable } from '../layout/unusable-table.js'
 import { changeFormat, FIRST_FORMAT, type Serving, soundFormat, type TableLoss } from './format-row.js'
 
 const TRIES_MAX = 10
@@ -21,4 +22,5 @@ export async function noteLoss(table: Table, serving: Serving, loss: TableLoss):
     if (isDeepStrictEqual(found?.lost, all)) return
     if (await changeFormat(table, found, { ...(found ?? FIRST_FORMAT), lost: all })) return
   }
+  throw new UnusableTable(`${serving.place}: the record of the format cannot be written`)
 }

@@ -22,7 +22,7 @@ const ID_BYTES = 8
 /** Each of up to 12 characters. */
 const IDS_PER_TEXT = Math.floor((TEXT_BYTES_MAX - NAME_LENGTH) / 12)
 const EVERYTHING = '*'
-const ENTRY = /([?!])([\w*-]+)/g
+const ENTRY = /([?!])([\w-]{11}|\*)/g
 
 type Wake = () => void
 /** By the id of the topic. */

@@ -57,12 +57,14 @@ export function fateOfCommits(before: Run, run: Run, witnesses: readonly Witness
   const isUpgraded = run.timeline < before.timeline && run.major > before.major
   const isSame = run.timeline === before.timeline || isUpgraded
   const way = isSame ? 'an older copy of the data' : `timeline ${before.timeline} to ${run.timeline}`
-  const end = isSame ? (run.recoveredTo ?? run.at) : run.hasFollowed ? run.recoveredTo : undefined
-  // Only the last of several failovers, and none before a restart or a crash, shows where it has left the log.
-  if (end === undefined || !(isSame || run.timeline === before.timeline + 1))
-    return { is: 'in doubt', why: `${way}: nothing shows that the last commits were kept` }
+  // A later timeline has left the earlier one there, or before.
+  const end = run.recoveredTo ?? run.at
   const why = `${way}: commits that were answered are lost`
-  return witnesses.some(({ lsn }) => lsn > end) ? { is: 'lost', why } : { is: 'recorded', orLost: why }
+  if ((isSame || run.timeline > before.timeline) && witnesses.some(({ lsn }) => lsn > end)) return { is: 'lost', why }
+  // Only the last of several failovers, and none before a restart or a crash, shows where it has left the log.
+  const isShown = run.hasFollowed && run.recoveredTo !== undefined && run.timeline === before.timeline + 1
+  if (isSame || isShown) return { is: 'recorded', orLost: why }
+  return { is: 'in doubt', why: `${way}: nothing shows that the last commits were kept` }
 }
 
 /** As PostgreSQL prints it: two halves in hexadecimal digits. */

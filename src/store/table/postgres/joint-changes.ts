@@ -16,7 +16,7 @@ export const JOINT_LANES = 2
 const LOCKED_MS_MAX = 1000
 /** In one transaction of PostgreSQL. */
 const ROWS_MAX = 256
-/** Keys and values of one change. */
+/** Keys and values of one row, and of the changes that share a transaction of PostgreSQL, if they are several. */
 const CHANGE_BYTES_MAX = 16 << 20
 
 interface Joint {
@@ -155,8 +155,18 @@ export class JointChanges {
           return rows.every((_, i) => isLocked.has(from + i)) ? plan().catch(reject) : undefined
         }),
       )
-      going = joints.filter((joint, i) => plans[i] !== undefined && isWaiting(joint))
-      const changes = joints.flatMap((joint, i) => (going.includes(joint) ? (plans[i] ?? []) : []))
+      const chosen: Joint[] = []
+      const changes: PlannedChange[] = []
+      let bytes = 0
+      for (const [i, joint] of joints.entries()) {
+        const plan = plans[i]
+        if (plan === undefined || !isWaiting(joint)) continue
+        bytes = plan.reduce((sum, change) => sum + change.bytes, bytes)
+        if (bytes > CHANGE_BYTES_MAX && chosen.length > 0) break // The others are refused, and come again.
+        chosen.push(joint)
+        changes.push(...plan)
+      }
+      going = chosen
       if (going.length === 0) await ask({ text: 'rollback' })
       else {
         for (const joint of going) joint.state = 'committing'

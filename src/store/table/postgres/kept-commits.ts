@@ -49,11 +49,21 @@ export class KeptCommits {
 
   /** Looks at a new connection. Sets `loss`, and calls `onLoss` once. @throws errors of `pg` */
   async look(client: PgClient): Promise<void> {
+    const seen = this.#run
     const run = await this.#runOf(client)
     if (run === undefined) return
-    this.#runs.set(client, run)
     const before = this.#run
-    const loss = before && (await this.#lossBetween(before, run, client))
+    // An answer of the run before, which comes late.
+    if (before !== seen && before?.name !== run.name) throw new Error('PostgreSQL runs anew')
+    this.#runs.set(client, run)
+    let loss: FoundLoss | undefined
+    let lookedUp: readonly Witness[] | undefined
+    // What the run before has answered meanwhile is looked up as well.
+    while (before !== undefined && loss === undefined && lookedUp !== this.#witnesses && this.#run === before) {
+      lookedUp = this.#witnesses
+      loss = await this.#lossBetween(before, run, lookedUp, client)
+      if (before.name === run.name) break
+    }
     if (loss !== undefined && this.#loss === undefined) {
       this.#loss = loss.why
       this.#onLoss(loss)
@@ -92,8 +102,12 @@ export class KeptCommits {
   }
 
   /** @returns undefined: nothing is lost. @throws errors of `pg` */
-  async #lossBetween(before: Run, run: Run, client: PgClient): Promise<FoundLoss | undefined> {
-    const witnesses = this.#witnesses
+  async #lossBetween(
+    before: Run,
+    run: Run,
+    witnesses: readonly Witness[],
+    client: PgClient,
+  ): Promise<FoundLoss | undefined> {
     const fate = fateOfCommits(before, run, witnesses)
     if (fate.is === 'kept') return undefined
     if (fate.is !== 'recorded') return { why: fate.why, isDoubt: fate.is === 'in doubt' }

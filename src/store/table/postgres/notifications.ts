@@ -70,6 +70,7 @@ export class Notifications implements Broadcast {
         await sessions.with((client) =>
           this.#hold(client, () => {
             backoff = again()
+            this.#hasWarned = false
           }),
         )
       } catch (error) {

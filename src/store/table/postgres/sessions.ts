@@ -90,6 +90,7 @@ export class Sessions {
   /** @throws UnusableTable where a commit would promise too little; KvError once it is closed; errors of `pg`. */
   async with<T>(body: (client: PgClient) => Promise<T>): Promise<T> {
     if (this.#isClosed) throw new KvError('storage_unavailable', 'PostgreSQL: the table is closed', {})
+    this.#requireNoLoss() // Before the database, which may just have failed over, is asked for a connection.
     const client = await this.#pool.connect()
     let isBroken = true
     try {
@@ -110,8 +111,12 @@ export class Sessions {
   }
 
   #requireKept(client: PgClient): void {
-    if (this.#kept.loss !== undefined) throw new UnusableTable(this.#kept.loss)
+    this.#requireNoLoss()
     if (this.#kept.isPast(client)) throw new Error('PostgreSQL runs anew: its former answers do not count')
+  }
+
+  #requireNoLoss(): void {
+    if (this.#kept.loss !== undefined) throw new UnusableTable(this.#kept.loss)
   }
 
   /** Whether changes of a connection tell what `noteCommit` needs. */

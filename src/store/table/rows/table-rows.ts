@@ -590,7 +590,6 @@ function commitTsIn(mutations: readonly Mutation[], startTs: Timestamp): Timesta
 
 const DEPTHS: readonly HistoryDepth[] = ['none', 'since', 'txn', 'data', 'all']
 
-/** The depth that serves all keys of a change, whatever their locks. */
 function mayBeDone(): KvError {
   const detail = 'too many other requests change the same keys: the change may or may not be done'
   return new KvError('storage_unavailable', detail, {})
@@ -600,6 +599,7 @@ function contended(): KvError {
   return new KvError('overloaded', 'too many other requests change the same keys', {})
 }
 
+/** The depth that serves all keys of a change, whatever their locks. */
 function deepest<T>({ keys, depth }: Change<T>): HistoryDepth {
   if (typeof depth === 'string') return depth
   let deepest = 0

@@ -53,6 +53,8 @@ test.each<[name: string, before: Found, run: Found, fate: string]>([
     { ...LATER, timeline: 2, recoveredTo: '0/400' },
     'in doubt',
   ],
+  ['a replica whose archive ended before', { timeline: 1 }, { ...LATER, timeline: 2, recoveredTo: '0/3FF' }, 'lost'],
+  ['two failovers, the last one too early', { timeline: 1 }, { ...LATER, timeline: 3, recoveredTo: '0/3FF' }, 'lost'],
   ['a clean restart after a promotion', { timeline: 1 }, { ...LATER, timeline: 2 }, 'in doubt'],
   ['two failovers', { timeline: 1 }, { ...LATER, timeline: 3, recoveredTo: '0/480', receivedTo: '0/480' }, 'in doubt'],
   ['an earlier timeline', { timeline: 2 }, { ...LATER, timeline: 1 }, 'in doubt'],
