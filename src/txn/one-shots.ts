@@ -132,7 +132,7 @@ export class OneShots {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
     const isPlain = !isReading && request.idempotency === undefined && request.commitEffects === undefined
-    let isBlind = !this.#isOnePhase && isPlain && keys.written.size > 0
+    let blind = !this.#isOnePhase && isPlain && keys.written.size > 0 ? { isUsed: false } : undefined
     let backoff: Backoff | undefined
     let passed = 0
     for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -146,7 +146,7 @@ export class OneShots {
               const context = { ...this.#tryContext, inBackground }
               return isReading || latchSet === undefined
                 ? this.#tryCounted(request, keys, context, prewrite)
-                : this.#try(request, keys, context, undefined, prewrite, isBlind)
+                : this.#try(request, keys, context, undefined, prewrite, blind)
             })
           },
           request.signal,
@@ -154,8 +154,8 @@ export class OneShots {
       } catch (error) {
         if (isAckRefused(error)) throw error
         // The conflict may be with a version that was there when the request came, so that it is not counted as a retry.
-        if (isBlind && isConflict(error)) retriesLeft++
-        isBlind = false
+        if (blind?.isUsed && isConflict(error)) retriesLeft++
+        blind = undefined
         if (!isConflict(error)) {
           if (this.#isFencePassed(request)) throw error
           requirePassed(error, ++passed)
@@ -221,12 +221,13 @@ export class OneShots {
     context: TransactionContext,
     counted: CountedReads | undefined,
     prewrite: Store['prewrite'],
-    isBlind = false,
+    blind?: { isUsed: boolean },
   ): Promise<Once<OneShotAnswer>> {
     const stages = stagesOf(signal)
     requireWanted(signal)
-    const ts =
-      (isBlind ? this.#store.blindTs?.() : undefined) ?? (mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs())
+    const unproved = blind && this.#store.blindTs?.()
+    if (blind !== undefined) blind.isUsed = unproved !== undefined
+    const ts = unproved ?? (mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs())
     let startTs = typeof ts === 'number' ? ts : await ts
     const mayStartAhead = isolation === 'snapshot' && commitEffects === undefined && !ops.some(isRangeOp)
     const ownKey = idempotency && outcomeKey(idempotency.key)

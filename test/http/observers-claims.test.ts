@@ -143,7 +143,7 @@ describe('a claim that waits', () => {
     const server = await start()
     const words = await Observing.of(server, { prefix: 'doc/', backoff_ms: 0 })
     const awakened = async (wake: () => Promise<unknown>): Promise<Claimed> => {
-      const waiting = words.claimOne({ wait_ms: LONG_MS, lease_ms: 100 })
+      const waiting = words.claimOne({ wait_ms: LONG_MS, lease_ms: 1000 })
       await untilWaiting(server, 1)
       await wake()
       return waiting

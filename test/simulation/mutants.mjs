@@ -800,8 +800,8 @@ const SHARED = [
   [
     'a copy of the safe point has any age',
     'store/table/rows/safe-point',
-    'return ageMs > STALE_S * this.secondMs ?',
-    'return false ?',
+    'return ageMs > STALE_S * this.secondMs;',
+    'return false;',
   ],
   [
     'a safe point counts at once',
@@ -961,8 +961,8 @@ const SHARED = [
   [
     'a commit that loses a race is refused, whatever it has written',
     'store/table/rows/table-rows',
-    'const mayBeDone = atOnce?.mayHaveLanded || (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))',
-    'const mayBeDone = atOnce?.mayHaveLanded',
+    'const mayHaveLanded = atOnce?.mayHaveLanded || (isRepeat && ![...plan.toWrite.values()].every(onlyLocks))',
+    'const mayHaveLanded = atOnce?.mayHaveLanded',
   ],
   [
     'a notification before since_ts is answered',
