@@ -229,6 +229,6 @@ function write(entry, { text }) {
 const client = rolledUp('client/index.d.ts', new Map(), '')
 write('client/index.d.ts', client)
 write('index.d.ts', rolledUp('index.d.ts', client.exported, './client/index.js'))
-for (const entry of ['keyv', 'level'])
+for (const entry of ['keyv', 'level', 'rate-limit', 'session'])
   write(`${entry}/index.d.ts`, rolledUp(`${entry}/index.d.ts`, client.exported, '../client/index.js'))
 rmSync(EMITTED, { recursive: true })

@@ -40,7 +40,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['client'],
   ['client/http'],
   ['client/index.ts'],
-  ['console', 'keyv', 'level'],
+  ['console', 'keyv', 'level', 'rate-limit', 'session'],
   ['embedded'],
   ['index.ts'],
   ['http/wire'],
@@ -74,6 +74,14 @@ const APART: readonly { readonly folder: string; readonly from: readonly string[
   },
   {
     folder: 'keyv',
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
+  },
+  {
+    folder: 'rate-limit',
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
+  },
+  {
+    folder: 'session',
     from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
   },
   { folder: 'embedded', from: ['client/http'] },

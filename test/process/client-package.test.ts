@@ -120,6 +120,8 @@ test('brings nothing but a module, that of level, their types, a README and lice
     'keyv',
     'level',
     'package.json',
+    'rate-limit',
+    'session',
   ])
   const source = await readFile(installed('index.js'))
   console.info(`perkv-client/index.js: ${source.length} bytes, ${gzipSync(source).length} by gzip`)

@@ -98,7 +98,7 @@ const TSCONFIGS = {
 
 /** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
 const SHIPPED =
-  /^dist\/.*\.(js|css|html|svg)$|^dist\/((client|keyv|level)\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
+  /^dist\/.*\.(js|css|html|svg)$|^dist\/((client|keyv|level|rate-limit|session)\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
 /** Routes whose modules the server loads on their first request. */
 const LOADED_LATE = ['/openapi.json', '/metrics', '/console']
 /** With screenshots; it was 3.0 MB without. */
@@ -141,6 +141,10 @@ test(
         'dist/client/index.d.ts',
         'dist/level/index.js',
         'dist/level/index.d.ts',
+        'dist/rate-limit/index.js',
+        'dist/rate-limit/index.d.ts',
+        'dist/session/index.js',
+        'dist/session/index.d.ts',
         'dist/keyv/index.js',
         'dist/keyv/index.d.ts',
         'dist/console/index.html',

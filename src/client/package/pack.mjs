@@ -13,7 +13,7 @@ import { rolldown } from 'rolldown'
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'perkv-client-'))
 
-const ADAPTERS = ['keyv', 'level']
+const ADAPTERS = ['keyv', 'level', 'rate-limit', 'session']
 
 /** Leaves imports of the client's module to that of the package. */
 const clientOutside = {
@@ -51,7 +51,8 @@ try {
     dependencies,
     peerDependencies: peers,
   } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
-  const peerDependencies = { 'abstract-level': dependencies['abstract-level'], keyv: peers.keyv }
+  const adapted = Object.keys(rest.peerDependenciesMeta)
+  const peerDependencies = Object.fromEntries(adapted.map((peer) => [peer, dependencies[peer] ?? peers[peer]]))
   writeFileSync(
     join(folder, 'package.json'),
     `${JSON.stringify({ name, version, ...rest, peerDependencies }, null, 2)}\n`,
