@@ -65,6 +65,7 @@ const ALONE = [
   'test/http/readers-stall-nobody.test.ts',
   'test/http/slow-feeds.test.ts',
   'test/http/turn-lengths.test.ts',
+  'test/keyv/keyv-suite.test.ts',
   'test/process/unreachable.test.ts', // It spies, and would be among whole programs.
   'test/simulation/simulation.test.ts',
 ]

@@ -228,6 +228,7 @@ function write(entry, { text }) {
 
 const client = rolledUp('client/index.d.ts', new Map(), '')
 write('client/index.d.ts', client)
-write('level/index.d.ts', rolledUp('level/index.d.ts', client.exported, '../client/index.js'))
 write('index.d.ts', rolledUp('index.d.ts', client.exported, './client/index.js'))
+for (const entry of ['keyv', 'level', 'rate-limit', 'session'])
+  write(`${entry}/index.d.ts`, rolledUp(`${entry}/index.d.ts`, client.exported, '../client/index.js'))
 rmSync(EMITTED, { recursive: true })

@@ -40,7 +40,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['client'],
   ['client/http'],
   ['client/index.ts'],
-  ['console', 'level'],
+  ['console', 'keyv', 'level', 'rate-limit', 'session'],
   ['embedded'],
   ['index.ts'],
   ['http/wire'],
@@ -71,6 +71,18 @@ const APART: readonly { readonly folder: string; readonly from: readonly string[
   {
     folder: 'http',
     from: ['client', 'console', 'embedded', 'level', 'store/calls', 'store/leveldb', 'store/table'],
+  },
+  {
+    folder: 'keyv',
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
+  },
+  {
+    folder: 'rate-limit',
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
+  },
+  {
+    folder: 'session',
+    from: ['oracle', 'backup', 'access', 'cluster', 'store', 'txn', 'gc', 'observers', 'changes', 'leases', 'database'],
   },
   { folder: 'embedded', from: ['client/http'] },
   { folder: 'database', from: ['store/calls', 'store/leveldb', 'store/table'] },

@@ -73,6 +73,9 @@ describe.each([
   { file: 'docs/client.md', programsMin: 9 },
   { file: 'docs/observers.md', programsMin: 2 },
   { file: 'docs/changes.md', programsMin: 2 },
+  { file: 'docs/keyv.md', programsMin: 1 },
+  { file: 'docs/rate-limits.md', programsMin: 2 },
+  { file: 'docs/sessions.md', programsMin: 1 },
   { file: 'README.md', programsMin: 1 },
 ])('$file', async ({ file, programsMin }) => {
   const text = await readFile(join(ROOT, file), 'utf8')

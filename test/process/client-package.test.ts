@@ -117,8 +117,11 @@ test('brings nothing but a module, that of level, their types, a README and lice
     'README.md',
     'index.d.ts',
     'index.js',
+    'keyv',
     'level',
     'package.json',
+    'rate-limit',
+    'session',
   ])
   const source = await readFile(installed('index.js'))
   console.info(`perkv-client/index.js: ${source.length} bytes, ${gzipSync(source).length} by gzip`)

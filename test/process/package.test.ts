@@ -24,6 +24,7 @@ interface Packed {
 /** A program of somebody who has PerKV as a dependency, with TypeScript's own defaults for what is strict. */
 const PROGRAM = `
 import { connect, isKvError, type PutOptions, type Versioned } from 'perkv/client'
+import { KeyvPerkv } from 'perkv/keyv'
 
 const db = connect(process.argv[2] ?? '')
 const { commitTs }: { commitTs: number } = await db.put('k', 'v', { ifAbsent: true })
@@ -35,7 +36,9 @@ const refused = await db.put('k', 'x', { ifAbsent: true }).catch((error: unknown
 const nobody = await db.getVersion('nobody')
 // @ts-expect-error the version of an absent key is undefined
 const wrong = await db.put('nobody', 'x', { ifMatch: nobody?.commitTs }).catch((error: unknown) => error instanceof TypeError)
-console.log(await db.get('k'), refused, wrong)
+const adapter = new KeyvPerkv(db)
+await adapter.set('k', 'cached', 60_000)
+console.log(await db.get('k'), refused, wrong, await adapter.get<string>('k'))
 await db.close()
 `
 
@@ -95,7 +98,7 @@ const TSCONFIGS = {
 
 /** Shipped beside LICENSE, README.md, CHANGELOG.md, package.json and the licences of packages that are bundled. */
 const SHIPPED =
-  /^dist\/.*\.(js|css|html|svg)$|^dist\/((client|level)\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
+  /^dist\/.*\.(js|css|html|svg)$|^dist\/((client|keyv|level|rate-limit|session)\/)?index\.d\.ts$|^docs\/.*\.(md|json|svg|png|sh|mjs|yaml|yml|service)$/
 /** Routes whose modules the server loads on their first request. */
 const LOADED_LATE = ['/openapi.json', '/metrics', '/console']
 /** With screenshots; it was 3.0 MB without. */
@@ -138,6 +141,12 @@ test(
         'dist/client/index.d.ts',
         'dist/level/index.js',
         'dist/level/index.d.ts',
+        'dist/rate-limit/index.js',
+        'dist/rate-limit/index.d.ts',
+        'dist/session/index.js',
+        'dist/session/index.d.ts',
+        'dist/keyv/index.js',
+        'dist/keyv/index.d.ts',
         'dist/console/index.html',
         'dist/console/app.js',
       ])
@@ -183,7 +192,7 @@ test(
 
       const server = await startProcess(join(directory, 'data'), [], join(project, 'node_modules/.bin/perkv'))
       const { stdout } = await run(process.execPath, ['main.js', server.url], { cwd: project, env: ENV })
-      expect(stdout).toBe('w true true\n')
+      expect(stdout).toBe('w true true cached\n')
       const embedded = await run(process.execPath, ['embedded.js', server.url], { cwd: project, env: ENV })
       expect(embedded.stdout).toBe('7 w true true true\n')
       const level = await run(process.execPath, ['level.js', server.url], { cwd: project, env: ENV })

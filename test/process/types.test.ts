@@ -8,17 +8,30 @@ import { withTempDir } from './server-process.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc')
-const ENTRIES = ['index.d.ts', 'client/index.d.ts', 'level/index.d.ts']
+const ENTRIES = [
+  'index.d.ts',
+  'client/index.d.ts',
+  'keyv/index.d.ts',
+  'level/index.d.ts',
+  'rate-limit/index.d.ts',
+  'session/index.d.ts',
+]
 const run = promisify(execFile)
 
 const PROGRAM = `
 import * as perkv from 'perkv'
 import { connect, type Connection, Db, type Fetch, KvError, type Lease, type Txn } from 'perkv/client'
+import { KeyvPerkv } from 'perkv/keyv'
+import { fastifyRateLimitStore } from 'perkv/rate-limit'
+import { type SessionStore, sessionStore } from 'perkv/session'
 
 export const db: Db = await perkv.open(':memory:', { durability: 'async' })
 export const same: typeof KvError = perkv.KvError
 export const remote: Connection = connect('http://127.0.0.1')
 export const sum: number = await db.transaction((txn: Txn) => txn.increment('n'), { mode: 'pessimistic' })
+export const cached: Promise<string | undefined> = new KeyvPerkv(db, { prefix: 'cache/' }).get<string>('k')
+export const sessions: SessionStore = sessionStore(db, { ttl: '2h' })
+export const limits: new (settings: object) => object = fastifyRateLimitStore(db)
 export const lease: Lease = await db.lease('name', { ttlMs: 1000 })
 for await (const { key, value } of db.scan()) [key, value] satisfies [string, string]
 for await (const { changes } of remote.changes({ prefix: 'k' })) changes.map(({ op }) => op satisfies string)

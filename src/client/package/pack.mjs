@@ -1,7 +1,7 @@
 /**
  * `npm run pack:client`: the client alone as `perkv-client-VERSION.tgz`, without dependencies. One module with msgpackr in it runs on every
- * platform, so `exports` needs no conditions; the types are those of the build. `perkv-client/level` is another module, which imports the
- * first, and abstract-level, which its user has. Arguments go to `npm pack`.
+ * platform, so `exports` needs no conditions; the types are those of the build. The adapters are modules of their own, which import
+ * the first; that of abstract-level imports abstract-level, which its user has. Arguments go to `npm pack`.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -12,6 +12,8 @@ import { rolldown } from 'rolldown'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'perkv-client-'))
+
+const ADAPTERS = ['keyv', 'level', 'rate-limit', 'session']
 
 /** Leaves imports of the client's module to that of the package. */
 const clientOutside = {
@@ -37,13 +39,20 @@ async function bundle(input, file) {
 
 try {
   await bundle('src/client/index.ts', 'index.js')
-  await bundle('src/level/index.ts', 'level/index.js')
   cpSync(join(root, 'dist/client/index.d.ts'), join(folder, 'index.d.ts'))
-  const types = readFileSync(join(root, 'dist/level/index.d.ts'), 'utf8')
-  writeFileSync(join(folder, 'level/index.d.ts'), types.replace("'../client/index.js'", "'../index.js'"))
+  for (const adapter of ADAPTERS) {
+    await bundle(`src/${adapter}/index.ts`, `${adapter}/index.js`)
+    const types = readFileSync(join(root, `dist/${adapter}/index.d.ts`), 'utf8')
+    writeFileSync(join(folder, `${adapter}/index.d.ts`), types.replace("'../client/index.js'", "'../index.js'"))
+  }
   const { name, ...rest } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'))
-  const { version, dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
-  const peerDependencies = { 'abstract-level': dependencies['abstract-level'] }
+  const {
+    version,
+    dependencies,
+    peerDependencies: peers,
+  } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+  const adapted = Object.keys(rest.peerDependenciesMeta)
+  const peerDependencies = Object.fromEntries(adapted.map((peer) => [peer, dependencies[peer] ?? peers[peer]]))
   writeFileSync(
     join(folder, 'package.json'),
     `${JSON.stringify({ name, version, ...rest, peerDependencies }, null, 2)}\n`,
