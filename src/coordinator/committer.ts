@@ -152,7 +152,10 @@ export class Committer {
     return plainOnePhase && isPlain && !forUpdateTs && !markDepth && !minCommitTs && this.#bytes < batchBytes
   }
 
-  /** One request, tried once; on a shared store in phases if its answer is lost. The hot path: the server runs every REST write through it. */
+  /**
+   * The hot path: one request commits. It is tried once; if its answer is lost, a shared store is asked again, in phases, because
+   * the repeat finds what the first one has done.
+   */
   async #runAtOnce(): Promise<Timestamp> {
     const { startTs, primary, mutations, reads } = this.plan
     this.#mayHaveDecided = true

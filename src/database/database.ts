@@ -280,8 +280,8 @@ export class Database {
    * Runs a small one-shot transaction in this turn of the event loop, if it has nothing to wait for but the disk.
    * @param done called once, in a later turn, with the answer when it is on disk, or with an error of `transact`. Must not
    *   throw.
+   * @param signalOfLate called for the signal of a request that has to wait after all, and was given none.
    * @returns false, having done nothing, when `transactAsync` must be called instead.
-   * @param signalOfLate asked for the signal of a request that has to wait after all.
    * @throws KvError the refusal of a check or an op, at once: then `done` is not called.
    */
   transactSync(request: OneShot, done: OneShotDone, signalOfLate?: () => LazySignal): boolean {

@@ -59,10 +59,10 @@ export class KeptCommits {
     let loss: FoundLoss | undefined
     let lookedUp: readonly Witness[] | undefined
     // What the run before has answered meanwhile is looked up as well.
-    while (before !== undefined && loss === undefined && lookedUp !== this.#witnesses && this.#run === before) {
+    while (before !== undefined && before.name !== run.name && this.#run === before) {
+      if (loss !== undefined || lookedUp === this.#witnesses) break
       lookedUp = this.#witnesses
       loss = await this.#lossBetween(before, run, lookedUp, client)
-      if (before.name === run.name) break
     }
     if (loss !== undefined && this.#loss === undefined) {
       this.#loss = loss.why
