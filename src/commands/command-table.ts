@@ -22,6 +22,10 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     leases: client('leases', 'prints who holds which lease'),
   },
   'By hand': {
+    mcp: {
+      does: 'offers a server to assistants and editors that speak MCP',
+      load: async () => (await import('./mcp/mcp.js')).mcp,
+    },
     shell: { does: 'runs these commands line by line', load: async () => (await import('./shell/shell.js')).shell },
     completion: {
       does: 'prints a script that completes commands and flags by Tab',

@@ -11,15 +11,21 @@ const BYTE_ORDER_MARK = Buffer.from('\ufeff')
  * Yields the lines of a stream without their newlines, and without a byte order mark at its beginning.
  * @throws RangeError for a line that is too long.
  */
-export async function* linesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
+export async function* linesOf(
+  source: AsyncIterable<Uint8Array>,
+  bytesMax = LINE_BYTES_MAX,
+): AsyncGenerator<Buffer, void, undefined> {
   let isFirst = true
-  for await (const line of rawLinesOf(source)) {
+  for await (const line of rawLinesOf(source, bytesMax)) {
     yield isFirst && line.indexOf(BYTE_ORDER_MARK) === 0 ? line.subarray(BYTE_ORDER_MARK.length) : line
     isFirst = false
   }
 }
 
-async function* rawLinesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void, undefined> {
+async function* rawLinesOf(
+  source: AsyncIterable<Uint8Array>,
+  bytesMax: number,
+): AsyncGenerator<Buffer, void, undefined> {
   let parts: Buffer[] = []
   let length = 0
   for await (const given of source) {
@@ -35,7 +41,7 @@ async function* rawLinesOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Bu
     if (from === chunk.length) continue
     parts.push(chunk.subarray(from))
     length += chunk.length - from
-    if (length > LINE_BYTES_MAX) throw new RangeError(`a line of over ${LINE_BYTES_MAX} bytes`)
+    if (length > bytesMax) throw new RangeError(`a line of over ${bytesMax} bytes`)
   }
   if (parts.length > 0) yield Buffer.concat(parts)
 }

@@ -12,7 +12,7 @@ interface ProblemText {
 
 /**
  * What each code means, and what to do about it. Markdown; docs/errors.md is made from it, and turns the name of a document into
- * a link. @internal
+ * a link.
  */
 export const PROBLEM_TEXTS: Readonly<Record<Code, ProblemText>> = {
   invalid_argument: { meaning: 'Malformed or out of range: `field` names the part.', remedy: 'Fix the request.' },
