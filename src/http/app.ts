@@ -11,6 +11,7 @@ import { malformedHandler, refuseTunnels } from './connections/bare-answers.js'
 import { addSafeHeaders, type BrowserGuard, guardFromBrowsers } from './connections/browser-safety.js'
 import { closeConnections } from './connections/closing.js'
 import { Heartbeats } from './connections/heartbeats.js'
+import { Http2Connections } from './connections/http2.js'
 import { measureRequests } from './connections/measure-requests.js'
 import { pipelineRequests } from './connections/pipelining.js'
 import { answerExpectations } from './connections/request-head.js'
@@ -122,11 +123,11 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   ignoreUpgrades(app.server, listenerOfNode(app.server, isTls).serve)
   const pacing = new Pacing(limits.requestsMax)
   const { authenticate, browserGuard, fastLane = true } = options
-  // At level `debug` the hooks of fastify log each request.
-  if (fastLane && !log.isLevelEnabled('debug'))
-    openFastLane(app, isTls, {
-      ...{ database, limits, traffic, pacing, report, meters, slow, traces, tokens, browserGuard, used },
-    })
+  openFastLane(app, isTls, {
+    ...{ database, limits, traffic, pacing, report, meters, slow, traces, tokens, browserGuard, used },
+    http2: new Http2Connections(app.server, limits),
+    isOpen: fastLane && !log.isLevelEnabled('debug'), // At level `debug` the hooks of fastify log each request.
+  })
   app.addHook('preClose', () => database.drain())
 
   const context = { ...options, traffic, report, meters, heartbeats: new Heartbeats() }

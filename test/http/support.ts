@@ -19,6 +19,7 @@ import type { Store } from '../../src/store/store.js'
 import { TIMESTAMP_MAX } from '../../src/timestamp.js'
 import { openTestStore, reopenTestStore } from '../store/test-store.js'
 import { type Described, describedAnswer } from './described.js'
+import { Http2Requests } from './http2-requests.js'
 import { giveBack, type PooledApp, takeApp } from './pooled-apps.js'
 import type { Headers, Method, Sent } from './sent.js'
 import { SocketRequests } from './socket-requests.js'
@@ -64,10 +65,12 @@ export const unpack = (bytes: Uint8Array): unknown => packr.unpack(bytes)
  * routes, without a connection. So that the tests hold for both lanes, CI runs them both ways.
  */
 const IS_FAST = process.env['PERKV_TEST_FAST_LANE'] === 'on'
+const IS_HTTP2 = process.env['PERKV_TEST_HTTP2'] === 'on'
 
 /** A server on a directory of its own, and shorthands for talking to it. */
 export class TestServer {
   readonly #fast: SocketRequests | undefined
+  readonly #http2 = IS_HTTP2 ? new Http2Requests(this) : undefined
   readonly #app: FastifyInstance
   /** Whether anybody but this shorthand may have changed the app, or have connections to it. */
   #isTouched = false
@@ -125,6 +128,7 @@ export class TestServer {
   async #answer(method: Method, url: string, headers: Headers, payload: string | Buffer | undefined): Promise<Sent> {
     if (this.#fast !== undefined && SocketRequests.mayBeFast(method, url))
       return this.#fast.send(method, url, headers, payload)
+    if (this.#http2 !== undefined) return this.#http2.send(method, url, headers, payload)
     this.#inFlight++
     try {
       return await this.#app.inject({ method, url, headers, ...(payload === undefined ? {} : { payload }) })

@@ -53,7 +53,7 @@ const endings = new WeakMap<Socket, Set<() => void>>()
  * listener.
  */
 export function whenInputEnds(socket: unknown, then: () => void): () => void {
-  if (!(socket instanceof Socket)) return () => {} // A request by `inject` has no socket.
+  if (!(socket instanceof Socket)) return () => {} // A request by `inject` has none, one of HTTP/2 none of its own.
   if (socket.readableEnded) {
     then()
     return () => {}

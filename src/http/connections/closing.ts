@@ -23,8 +23,10 @@ export function closeConnections(app: FastifyInstance): (socket: Socket) => void
   // Counts bytes of the first request. Until the handshake is over, a TLS connection has received none.
   const isTls = 'setSecureContext' in app.server
   const hasBegun = (socket: Socket): boolean => socket.bytesRead > 0 && (!isTls || socket instanceof TLSSocket)
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    if (isClosing && hasMoreBehind(reply.raw))
+  app.addHook('onSend', ({ raw }, reply, payload, done) => {
+    if (raw.httpVersionMajor === 2)
+      reply.removeHeader('connection') // HTTP/2 has none; fastify sets it where it refuses a media type.
+    else if (isClosing && hasMoreBehind(reply.raw))
       reply.raw.removeHeader('connection') // fastify has set `close`.
     else if (isClosing) reply.header('connection', 'close')
     done(null, payload)

@@ -34,7 +34,7 @@ export interface StreamOptions {
  */
 export class EventStream {
   readonly #raw: ServerResponse
-  /** Kept, because Node removes it from the answer at its end. A request by `inject` has none. */
+  /** Kept, because Node removes it from the answer at its end. A request by `inject` has none, one of HTTP/2 none of its own. */
   readonly #socket: Socket | undefined
   readonly #options: StreamOptions
   #lease: AnswerLease | undefined
@@ -128,15 +128,15 @@ export class EventStream {
     for (const ms of PROBES_MS) setTimeout(() => this.beat(), ms).unref()
   }
 
-  /** @param last an event with the reason. The connection then closes. */
+  /** @param last an event with the reason. The connection then closes, unless it is one of HTTP/2. */
   end(last?: string): void {
     if (this.#isOver) return
     this.#closed()
     const raw = this.#raw
     const socket = this.#socket
-    if (last === undefined || socket === undefined) return void raw.end(last)
+    if (last === undefined || (socket === undefined && raw.req.httpVersionMajor < 2)) return void raw.end(last)
     raw.setTimeout(LINGER_MS)
-    raw.end(last, () => socket.destroySoon())
+    raw.end(last, () => socket?.destroySoon())
   }
 
   readonly #onDrain = (): void => {

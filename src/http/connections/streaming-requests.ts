@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http'
-import type { Socket } from 'node:net'
+import { invalid } from '../../errors/kv-error.js'
 import { whenOver } from './answer-end.js'
 
-const streaming = new WeakSet<Socket>()
+const streaming = new WeakSet<object>()
 
 /**
  * Exempts a request from the request timeout as long as some of its bytes arrive every `stalledMsMax`.
@@ -10,29 +10,33 @@ const streaming = new WeakSet<Socket>()
  */
 export function receiveStream(request: IncomingMessage, stalledMsMax: number): AsyncGenerator<Buffer, void> {
   const { socket } = request
-  let { bytesRead } = socket
+  const taken = { bytes: 0 }
+  let bytesBefore = -1
   const check = setInterval(() => {
-    const isStalled = socket.bytesRead === bytesRead && request.readableLength === 0 && !request.complete
+    const isStalled = taken.bytes === bytesBefore && request.readableLength === 0 && !request.complete
     if (isStalled) request.destroy()
-    bytesRead = socket.bytesRead
+    bytesBefore = taken.bytes
   }, stalledMsMax)
   check.unref()
-  streaming.add(socket)
+  streaming.add(socket).add(request)
   whenOver(request, () => {
     clearInterval(check)
     streaming.delete(socket)
   })
-  return piecesOf(request)
+  return piecesOf(request, taken)
 }
 
-async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer, void> {
+async function* piecesOf(request: IncomingMessage, taken: { bytes: number }): AsyncGenerator<Buffer, void> {
   // The answer needs the connection.
   for await (const piece of request.iterator({ destroyOnReturn: false })) {
     request.letIn?.require()
+    taken.bytes += piece.length
     yield piece
   }
+  if (request.destroyed) throw invalid('body', 'the connection broke') // Of HTTP/2 it only ends.
 }
 
-export function isStreaming(socket: Socket): boolean {
-  return streaming.has(socket)
+/** @param of a connection of HTTP/1.1, or a request of HTTP/2. */
+export function isStreaming(of: object): boolean {
+  return streaming.has(of)
 }

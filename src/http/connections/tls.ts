@@ -9,12 +9,13 @@ export interface TlsFiles {
 }
 
 const MIN_VERSION = 'TLSv1.2'
+const ALPNProtocols = ['h2', 'http/1.1']
 
 /** Options for HTTPS with a certificate, otherwise for HTTP. fastify's types do not allow for a server that may be either. */
 export function withTls<O extends { readonly http: object }>(options: O, tls: TlsFiles | undefined): O {
   if (tls === undefined) return options
   const { http, ...rest } = options
-  return { ...rest, https: { ...http, ...tls, minVersion: MIN_VERSION } } as unknown as O
+  return { ...rest, https: { ...http, ...tls, minVersion: MIN_VERSION, ALPNProtocols } } as unknown as O
 }
 
 export function requireUsable(tls: TlsFiles): TlsFiles {

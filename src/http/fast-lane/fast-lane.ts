@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
 import { Grant } from '../../access/grant.js'
 import type { Database } from '../../database/database.js'
@@ -8,6 +9,7 @@ import type { Pacing } from '../admission/pacing.js'
 import type { TokensInForce } from '../admission/tokens-in-force.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
+import type { Http2Connections } from '../connections/http2.js'
 import type { LetIn } from '../connections/let-in.js'
 import type { SlowRequests } from '../connections/slow-requests.js'
 import { listenerOfNode } from '../connections/tls.js'
@@ -34,13 +36,16 @@ export interface FastLaneOptions {
   readonly browserGuard: BrowserGuard | undefined
   /** Called when the first bytes of a connection arrive. */
   readonly used: (socket: Socket) => void
+  readonly http2: Http2Connections
+  /** Otherwise node:http serves all of HTTP/1.1. */
+  readonly isOpen: boolean
 }
 
 const TICK_MS_MAX = 1000
 const TICKS_PER_TIMEOUT = 4
 
 /**
- * Serves GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn` and PUT of `/v1/leases/{name}` without node:http and fastify,
+ * Reads the first bytes of each connection, which tell HTTP/2 from HTTP/1.1. Then serves GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn` and PUT of `/v1/leases/{name}` without node:http and fastify,
  * which take more time than the requests themselves. At its first request of another kind a connection is handed to node:http,
  * with the bytes of that request.
  * @param app must not be ready yet, and must be a server of its own.
@@ -49,18 +54,21 @@ export function openFastLane(app: FastifyInstance, isTls: boolean, options: Fast
   const { server } = app
   const { event, listener, serve } = listenerOfNode(server, isTls)
   server.removeListener(event, listener)
-  const lane = new OpenLane(app, options, serve)
+  const lane = new OpenLane(app, isTls, options, serve)
   server.on(event, (socket: Socket) => lane.accept(socket))
   app.addHook('preClose', async () => lane.close())
   const closeAll = server.closeAllConnections.bind(server)
   // Node knows only the connections of its own parser.
   server.closeAllConnections = () => {
     lane.destroy()
+    options.http2.destroy()
     closeAll()
   }
 }
 
 class OpenLane implements Lane {
+  readonly isOpen: boolean
+  readonly looksForHttp2: boolean
   readonly limits: Limits
   readonly answers: Lane['answers']
   readonly browserGuard: BrowserGuard | undefined
@@ -78,10 +86,12 @@ class OpenLane implements Lane {
   #date = ''
   #dateEndMs = 0
 
-  constructor(app: FastifyInstance, options: FastLaneOptions, serveByNode: Lane['serveByNode']) {
-    const { limits, database, browserGuard, traces, used } = options
+  constructor(app: FastifyInstance, isTls: boolean, options: FastLaneOptions, serveByNode: Lane['serveByNode']) {
+    const { limits, database, browserGuard, traces, used, isOpen } = options
     this.#app = app
     this.#options = options
+    this.isOpen = isOpen
+    this.looksForHttp2 = !isTls
     this.limits = limits
     this.answers = database.store.answers
     this.browserGuard = browserGuard
@@ -107,8 +117,14 @@ class OpenLane implements Lane {
   }
 
   accept(socket: Socket): void {
-    if (this.#isClosing) this.serveByNode(socket)
+    if ((socket as TLSSocket).alpnProtocol === 'h2') this.serveHttp2(socket)
+    else if (this.#isClosing) this.serveByNode(socket)
     else this.#connections.add(new LaneConnection(socket, this))
+  }
+
+  serveHttp2(socket: Socket): void {
+    this.used(socket)
+    this.#options.http2.serve(socket)
   }
 
   gone(connection: LaneConnection): void {
@@ -154,6 +170,7 @@ class OpenLane implements Lane {
     this.#isClosing = true
     clearInterval(this.#ticking)
     for (const connection of this.#connections) connection.close()
+    this.#options.http2.close()
   }
 
   destroy(): void {

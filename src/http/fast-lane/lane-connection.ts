@@ -5,6 +5,7 @@ import { type Limits, LONG_ANSWER_BYTES } from '../../limits.js'
 import type { AnswerBudget, AnswerLease } from '../../store/answer-budget.js'
 import { HOLD_BACK_MS } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
+import { PREFACE } from '../connections/http2.js'
 import type { LetIn } from '../connections/let-in.js'
 import { LongAnswer } from '../wire/long-answer.js'
 import type { Ask } from './asked.js'
@@ -13,6 +14,10 @@ import type { HeaderBlock } from './header-block.js'
 import { type FastRequest, type Read, RequestReader } from './request-reader.js'
 
 export interface Lane {
+  /** Otherwise node:http handles every request. */
+  readonly isOpen: boolean
+  /** Over TLS the handshake says which connections have HTTP/2. */
+  readonly looksForHttp2: boolean
   readonly limits: Limits
   readonly answers: AnswerBudget
   readonly browserGuard: BrowserGuard | undefined
@@ -32,13 +37,14 @@ export interface Lane {
   /** Called when the connection has left the fast lane: it has closed, or was handed to node:http. */
   gone(connection: LaneConnection): void
   serveByNode(socket: Socket): void
+  serveHttp2(socket: Socket): void
 }
 
 /**
  * The state of the next request. `blocked`: it waits for running requests, because it or the running one is not a GET.
- * `partial`: a part of it has arrived. `outside`: node:http must handle it.
+ * `partial`: a part of it has arrived. `outside`: node:http must handle it. `http2`: it is the preface of HTTP/2.
  */
-type Next = 'ready' | 'blocked' | Exclude<Read, FastRequest>
+type Next = 'ready' | 'blocked' | 'http2' | Exclude<Read, FastRequest>
 
 /** No more requests are read from a connection while this many wait for their answers. */
 const CALLS_MAX = 64
@@ -67,6 +73,7 @@ export class LaneConnection implements Caller {
   #text = ''
   #at = 0
   #next: Next = 'ready'
+  #mayBeHttp2: boolean
   #life: 'unused' | 'used' | 'gone' = 'unused'
   #isReading = false
   #isClosing = false
@@ -80,6 +87,7 @@ export class LaneConnection implements Caller {
     this.#socket = socket
     this.#lane = lane
     this.#reader = new RequestReader(lane.limits, lane.browserGuard)
+    this.#mayBeHttp2 = lane.looksForHttp2
     socket.on('data', this.#onData).on('end', this.#onEnd).on('drain', this.#onDrain)
     socket.on('timeout', this.#onTimeout).on('close', this.#onClose).on('error', ignore)
   }
@@ -103,7 +111,7 @@ export class LaneConnection implements Caller {
     if (isSecondPiece) this.#next = 'ready'
     const hasBegun = !this.#mustWait && this.#read()
     // node:http handles a request in three pieces: joining many small pieces would cost the square of their number.
-    if (isSecondPiece && this.#isPartial && !hasBegun) this.#handOver()
+    if (isSecondPiece && this.#isPartial && !hasBegun && !this.#isInPreface) this.#handOver()
   }
 
   get #isRead(): boolean {
@@ -112,6 +120,10 @@ export class LaneConnection implements Caller {
 
   get #isPartial(): boolean {
     return this.#next === 'partial'
+  }
+
+  get #isInPreface(): boolean {
+    return this.#mayBeHttp2 && PREFACE.startsWith(this.#text)
   }
 
   /** Alternately begins the requests that have arrived and sends the finished answers. @returns whether it began any. */
@@ -140,13 +152,18 @@ export class LaneConnection implements Caller {
   /** Whether no request may be begun now. */
   get #mustWait(): boolean {
     return (
-      this.#next === 'outside' ||
+      this.#mustLeave ||
       this.#streamed !== undefined ||
       this.#calls >= CALLS_MAX ||
       this.#answerBytes >= ANSWERS_BYTES_MAX ||
       this.#socket.writableNeedDrain ||
       this.#heldBack !== undefined
     )
+  }
+
+  /** Whether another parser must read what comes next. */
+  get #mustLeave(): boolean {
+    return this.#next === 'outside' || this.#next === 'http2'
   }
 
   /** Drops the bytes that were read. */
@@ -167,9 +184,15 @@ export class LaneConnection implements Caller {
     // A request that is not a GET runs alone, as if each request came after the answer to the one before (RFC 9112, section
     // 9.3.2).
     if (this.#running > 0 && this.#last?.asked.kind !== 'get') return 'blocked'
-    const request = this.#reader.read(this.#text, this.#at)
+    const request = this.#lane.isOpen ? this.#reader.read(this.#text, this.#at) : 'outside'
+    if (request === 'outside' && this.#mayBeHttp2) return this.#readPreface()
     if (typeof request !== 'object') return request
     return this.#running > 0 && request.kind !== 'get' ? 'blocked' : this.#begin(request)
+  }
+
+  #readPreface(): Next {
+    if (this.#text.startsWith(PREFACE)) return 'http2'
+    return this.#isInPreface ? 'partial' : 'outside'
   }
 
   #begin(request: FastRequest): Next {
@@ -186,6 +209,7 @@ export class LaneConnection implements Caller {
     this.#calls++
     this.#running++
     this.#at = end
+    this.#mayBeHttp2 = false
     this.#lane.start(call)
     return 'ready'
   }
@@ -233,7 +257,7 @@ export class LaneConnection implements Caller {
 
   /** Whether the next answer is the last one of the connection. */
   get #isLast(): boolean {
-    return this.#isClosing && this.#first === undefined && this.#isRead && this.#next !== 'outside'
+    return this.#isClosing && this.#first === undefined && this.#isRead && !this.#mustLeave
   }
 
   #send(text: string): void {
@@ -278,7 +302,7 @@ export class LaneConnection implements Caller {
   /** Called when every begun request is answered. */
   #allAnswered(): void {
     const { readableEnded } = this.#socket
-    if (this.#next === 'outside') this.#leave()
+    if (this.#mustLeave) this.#leave()
     else if (this.#isClosing && this.#isRead) this.#socket.destroySoon()
     else if (readableEnded && this.#isPartial) this.#leave()
     else if (readableEnded && this.#isRead) this.#socket.end()
@@ -324,11 +348,20 @@ export class LaneConnection implements Caller {
     this.#lane.gone(this)
     if (!socket.writable) return
     socket.setTimeout(0)
+    if (this.#next === 'http2') return void this.#leaveToHttp2(bytes)
     this.#lane.serveByNode(socket)
     // Not by `unshift`: that is an error after the end, which comes even while the socket is paused.
     if (bytes.length > 0) socket.emit('data', bytes)
     if (socket.readableEnded && socket.writable) socket.emit('end')
     socket.resume()
+  }
+
+  #leaveToHttp2(bytes: Buffer): void {
+    const socket = this.#socket
+    if (socket.readableEnded) return void socket.destroy()
+    socket.pause()
+    socket.unshift(bytes)
+    this.#lane.serveHttp2(socket)
   }
 
   /**
