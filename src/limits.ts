@@ -240,6 +240,25 @@ export const WATCH_WAIT_MS_MAX = 60_000
 /** How long a request still waits for a change after its client has ended its side of the connection. */
 export const ENDED_WAIT_MS = 1000
 
+// KV Connect. The protocol has these bounds, and its clients know them.
+
+export const KV_KEY_BYTES_MAX = 2048
+export const KV_VALUE_BYTES_MAX = 65_536
+export const KV_RANGES_MAX = 10
+/** Entries of all ranges of one read together. */
+export const KV_READ_ENTRIES_MAX = 1000
+export const KV_CHECKS_MAX = 100
+export const KV_MUTATIONS_MAX = 1000
+/** Keys and values of one atomic write. */
+export const KV_WRITE_BYTES_MAX = 819_200
+export const KV_WATCH_KEYS_MAX = 10
+/** Room for a write of `KV_WRITE_BYTES_MAX`, with what its fields take. */
+export const KV_BODY_BYTES_MAX = MIB
+/** Name of a database. */
+export const KV_NAME_LENGTH_MAX = 64
+/** How long a client may use the answer to its exchange of metadata. */
+export const KV_METADATA_MS = 24 * 60 * 60 * 1000
+
 // Old versions and backups.
 
 /** TiDB's `tidb_gc_life_time`. */

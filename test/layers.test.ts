@@ -43,6 +43,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['console', 'keyv', 'level', 'rate-limit', 'session'],
   ['embedded'],
   ['index.ts'],
+  ['kv-connect'],
   ['http/wire'],
   ['http/connections'],
   ['http/admission'],

@@ -57,6 +57,8 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
   readonly tls?: TlsFiles | undefined
   /** Default: true. */
   readonly fastLane?: boolean | undefined
+  /** Serves the remote protocol of Deno KV. Default: false. */
+  readonly kvConnect?: boolean | undefined
   /** Requests that take this many milliseconds are logged. Default: 0, none. */
   readonly slowMs?: number | undefined
   /** Absent: requests are not traced. */
@@ -148,6 +150,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
   consoleRoutes(app)
   internalRoutes(app, context)
+  if (options.kvConnect) {
+    const { kvConnectRoutes } = await import('./routes/kv-connect.js') // With its codec, which most servers do not need.
+    kvConnectRoutes(app, context)
+  }
   await app.ready()
   paceRequests(app.server, pacing)
   pipelineRequests(app.server)

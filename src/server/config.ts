@@ -38,6 +38,7 @@ export interface Config {
   /** Allows any address without tokens: everybody who reaches the port may do anything. */
   readonly insecure: boolean
   readonly fastLane: boolean
+  readonly kvConnect: boolean
   /** 0: slow requests are not logged. */
   readonly slowMs: number
   /** URL that spans are posted to. undefined: requests are not traced. */
@@ -102,6 +103,9 @@ export const SERVE_FLAGS = {
     help: 'off: every request goes through node:http, which is slower; answers are the same (src/http/README.md#the-fast-lane)',
     default: 'on',
   },
+  'kv-connect': {
+    help: 'serve the remote protocol of Deno KV at /kv-connect/{database}, (docs/deno-kv.md)',
+  },
   'slow-ms': {
     value: 'MS',
     help: 'requests that take this long are logged, with the places where their time went (docs/operations.md#slow-requests); 0: none',
@@ -138,6 +142,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     insecure,
     pidFile: path('pid-file'),
     fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
+    kvConnect: isSet('kv-connect'),
     slowMs: integer(required('slow-ms'), 0, TIMER_MS_MAX),
     tracesUrl: tracesUrl(optional('otlp-endpoint'), env),
     port: integer(required('port'), 0, 65_535),

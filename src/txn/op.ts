@@ -34,6 +34,16 @@ export type Op =
     }
   /** Without `expiry`, the key keeps its expiry. */
   | { readonly op: CounterOp; readonly key: Uint8Array; readonly by: number; readonly expiry?: Expiry | undefined }
+  /**
+   * Writes what `update` makes of the present value. A KvError that it throws refuses the transaction. Without `expiry`, the key
+   * keeps its expiry.
+   */
+  | {
+      readonly op: 'update'
+      readonly key: Uint8Array
+      readonly update: (value: Uint8Array | undefined) => Uint8Array
+      readonly expiry?: Expiry | undefined
+    }
   /** Writes the value of a present key again, with a new expiry. */
   | { readonly op: 'touch'; readonly key: Uint8Array; readonly expiry: Expiry }
   | {
@@ -163,8 +173,9 @@ function runOp({ txn, nowTs, signal }: Running, op: Op, index: number): Awaitabl
     case 'increment':
     case 'min':
     case 'max':
+    case 'update':
       return after(txn.getToWrite(op.key, undefined, signal), (current) => {
-        const value = Buffer.from(newCount(op, index, current))
+        const value = op.op === 'update' ? op.update(current?.value) : Buffer.from(newCount(op, index, current))
         const expireTs = op.expiry === undefined ? (current?.expireTs ?? 0) : expireTsOf(op.expiry, nowTs)
         return after(txn.put(op.key, value, { expireTs, keeps: current }), () => ({ value }))
       })

@@ -32,7 +32,7 @@ let server: ServerProcess
 
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'perkv-client-examples-'))
-  server = await startProcess(join(directory, 'data'))
+  server = await startProcess(join(directory, 'data'), ['--kv-connect'])
   // As on a server that has run for a while: what is older than ten minutes cannot be read.
   expect((await fetch(`${server.url}/v1/admin/gc`, { method: 'POST' })).status).toBe(200)
 })
@@ -73,6 +73,7 @@ describe.each([
   { file: 'docs/client.md', programsMin: 9 },
   { file: 'docs/observers.md', programsMin: 2 },
   { file: 'docs/changes.md', programsMin: 2 },
+  { file: 'docs/deno-kv.md', programsMin: 1 },
   { file: 'docs/keyv.md', programsMin: 1 },
   { file: 'docs/rate-limits.md', programsMin: 2 },
   { file: 'docs/sessions.md', programsMin: 1 },
@@ -86,10 +87,12 @@ describe.each([
   test.each(
     programs.map((program, i) => ({ program, name: `${i + 1}: ${program.split('\n').find((line) => line !== '')}` })),
   )('program $name', async ({ program }) => {
-    const prelude = program.includes('connect(')
+    const prelude = /\b(?:connect|openKv)\(/.test(program)
       ? ''
       : `import { connect } from 'perkv/client'\nconst db = connect(URL)\n`
-    const source = `${prelude}${program}`.replace(/connect\(.*\)/, `connect('${server.url}')`)
+    const source = `${prelude}${program}`
+      .replace(/connect\(.*\)/, `connect('${server.url}')`)
+      .replace(/openKv\('http:\/\/[^/]*/, `openKv('${server.url}`)
     const { code, stdout, stderr } = await run(['--input-type=module', '--eval', source])
     expect({ code, stderr }, source).toEqual({ code: 0, stderr: '' })
     const wanted = [...program.matchAll(/\/\/ -> (.*)$/gm)].map(([, line]) => line)

@@ -68,16 +68,16 @@ export function describedAnswer(
 ): Described | undefined {
   const { statusCode: status, headers, body } = answer
   const format = formatOf(headers['content-type']?.toString())
-  if (method === 'HEAD' || format === 'msgpack') return undefined
+  const route = routeAt(app, method, target)
+  if (method === 'HEAD' || format === 'msgpack' || route?.config?.isInternal) return undefined
   if (status >= 400) {
     const problem = answer.json<{ readonly code: string }>()
     const schema = PROBLEMS.get(problem.code)
     if (schema === undefined) expect.fail(`${method} ${target}: no schema for ${body}`)
     expectValid(schema, problem, `${method} ${target}`)
-    expectDocumented(routeAt(app, method, target), method, problem.code as Code)
+    expectDocumented(route, method, problem.code as Code)
     return undefined
   }
-  const route = routeAt(app, method, target)
   if (route?.config?.isOfPage) return undefined
   const described: AnswerBody | undefined = route?.schema?.answers?.[status]
   const name = `${method} ${route?.url} ${status} ${format}`

@@ -39,6 +39,7 @@ export interface StartOptions {
   readonly tokens?: string
   readonly browserGuard?: AppOptions['browserGuard']
   readonly fastLane?: boolean
+  readonly kvConnect?: boolean
   readonly slowMs?: number
   readonly traces?: AppOptions['traces']
   /** Tests put one in whose writes they hold back. */
@@ -226,6 +227,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     tokens,
     browserGuard,
     fastLane,
+    kvConnect,
     slowMs,
     traces,
   } = options
@@ -240,7 +242,12 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   const known = tokens === undefined ? undefined : parseTokens(tokens)
   const authenticate = known && ((token: string) => known.grantOf(token))
   const isPlain = !IS_FAST && Object.keys(options).every((name) => OF_THE_STORE.has(name))
-  return serve(store, directory, { limits, log, authenticate, browserGuard, fastLane, slowMs, traces }, isPlain)
+  return serve(
+    store,
+    directory,
+    { limits, log, authenticate, browserGuard, fastLane, kvConnect, slowMs, traces },
+    isPlain,
+  )
 }
 
 /** Options that an app knows nothing of. */

@@ -8,17 +8,18 @@ import { CONTENT_TYPE } from '../wire/media-type.js'
 import { whenInputEnds } from './answer-end.js'
 import type { Heartbeats } from './heartbeats.js'
 
-export type StreamFormat = 'events' | 'ndjson'
+export type FeedFormat = 'events' | 'ndjson'
 
 /** A client that does not take the last event of a stream is cut off after this time. */
 const LINGER_MS = 1000
 const PROBES_MS = [0, 100, 1000]
 /** Sent first: how long a browser waits before it reconnects. */
 const RETRY = 'retry: 1000\n\n'
-const HEARTBEAT = Buffer.from(':\n\n')
+/** Frames begin with their length, and have no content here. */
+const HEARTBEAT = { events: Buffer.from(':\n\n'), ndjson: Buffer.from('\n'), frames: Buffer.alloc(4) } as const
 
 export interface StreamOptions {
-  readonly format: StreamFormat
+  readonly format: FeedFormat | 'frames'
   /** Counts bytes that the client has not taken yet, once they are many. */
   readonly budget: AnswerBudget
   readonly caller: string | undefined
@@ -29,7 +30,7 @@ export interface StreamOptions {
 }
 
 /**
- * An answer without a fixed end: server-sent events, or lines of JSON. The writer sees when the client has not taken what was
+ * An answer without a fixed end: server-sent events, lines of JSON, or frames with their lengths. The writer sees when the client has not taken what was
  * sent, and must wait then; nothing is dropped or queued beyond that.
  */
 export class EventStream {
@@ -69,7 +70,7 @@ export class EventStream {
     options.heartbeats?.add(this)
     this.#raw.once('close', this.#closed)
     // The source of lines has heartbeats of its own.
-    if (options.format === 'events') this.#forgetInput = whenInputEnds(this.#socket, this.#probe)
+    if (options.format !== 'ndjson') this.#forgetInput = whenInputEnds(this.#socket, this.#probe)
   }
 
   /** Whether nothing can be written any more. */
@@ -120,7 +121,7 @@ export class EventStream {
 
   /** Shows the client, proxies and the system that the connection is in use. */
   beat(): void {
-    if (!this.#isFull) this.write(HEARTBEAT)
+    if (!this.#isFull) this.write(HEARTBEAT[this.#options.format])
   }
 
   /** The client has ended its side. If it has gone, the system answers the first write with a reset, and the next one fails. */

@@ -7,7 +7,7 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** The route serves a file of the page, and is no call of the API. */
     isOfPage?: boolean
-    /** A call between servers, which the reference leaves out. */
+    /** The reference leaves it out: a call between servers, or of another protocol. */
     isInternal?: boolean
   }
 }

@@ -1,7 +1,7 @@
 import type { FeedEvent, FeedTxn } from '../../changes/rules/changes-api.js'
 import { laterTurn, runSliced } from '../../event-loop/time-slicer.js'
 import type { Timestamp } from '../../timestamp.js'
-import type { EventStream, StreamFormat } from '../connections/event-stream.js'
+import type { EventStream, FeedFormat } from '../connections/event-stream.js'
 import { eventOf, type TxnJson, txnFrame, txnJson } from '../wire/feed-text.js'
 
 /** Texts are joined into writes of about this length. */
@@ -15,7 +15,7 @@ export class FeedStreams {
   #open = 0
 
   /** Returns at the end of the events, or when the stream is over. @throws the errors of `batches` */
-  async send(stream: EventStream, format: StreamFormat, batches: AsyncIterable<readonly FeedEvent[]>): Promise<void> {
+  async send(stream: EventStream, format: FeedFormat, batches: AsyncIterable<readonly FeedEvent[]>): Promise<void> {
     this.#open++
     const sending = new Sending(stream, format, (txn) => this.#json(txn))
     try {
@@ -42,12 +42,12 @@ export class FeedStreams {
 /** Joins events into writes, and waits whenever the client has not taken the last one. */
 class Sending {
   readonly #stream: EventStream
-  readonly #format: StreamFormat
+  readonly #format: FeedFormat
   readonly #json: (txn: FeedTxn) => TxnJson | Promise<TxnJson>
   #text = ''
   #turnLength = 0
 
-  constructor(stream: EventStream, format: StreamFormat, json: (txn: FeedTxn) => TxnJson | Promise<TxnJson>) {
+  constructor(stream: EventStream, format: FeedFormat, json: (txn: FeedTxn) => TxnJson | Promise<TxnJson>) {
     this.#stream = stream
     this.#format = format
     this.#json = json

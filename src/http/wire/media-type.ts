@@ -1,4 +1,4 @@
-export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem' | 'events'
+export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem' | 'events' | 'frames'
 
 const FORMATS: ReadonlyMap<string, Format> = new Map([
   ['application/json', 'json'],
@@ -17,6 +17,7 @@ export const CONTENT_TYPE: Readonly<Record<Format, string>> = {
   msgpack: 'application/msgpack',
   ndjson: 'application/x-ndjson; charset=utf-8',
   events: 'text/event-stream',
+  frames: 'application/octet-stream',
   problem: 'application/problem+json; charset=utf-8',
 }
 

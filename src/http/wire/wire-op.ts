@@ -11,7 +11,7 @@ import type { TxnOp } from './schemas/txn.js'
 type WireOp = Decoded<TxnOp>
 
 const COUNTER_FIELDS: readonly (keyof WireOp)[] = ['op', 'key', 'by', 'ttlMs', 'expireTs']
-const FIELDS: Readonly<Record<Op['op'], readonly (keyof WireOp)[]>> = {
+const FIELDS: Readonly<Record<Exclude<Op['op'], 'update'>, readonly (keyof WireOp)[]>> = {
   get: ['op', 'key'],
   put: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
   delete: ['op', 'key'],

@@ -1,0 +1,100 @@
+import { BinaryWriter } from '@bufbuild/protobuf/wire'
+import { asBuffer } from '../bytes/key-text.js'
+import type { Timestamp } from '../timestamp.js'
+import type { KvDatabase } from './kv-database.js'
+import { kvValueOf } from './stored-value.js'
+import { VERSIONSTAMP_BYTES, versionstampOf } from './versionstamp.js'
+
+/** A key and its version as they are stored: the key with the prefix, the value with its encoding. */
+export interface Entry {
+  readonly key: Uint8Array
+  readonly value?: Uint8Array | undefined
+  readonly commitTs: Timestamp
+}
+
+/** `SnapshotReadStatus`, `AtomicWriteStatus` */
+const SUCCESS = 1
+const CHECK_FAILURE = 2
+
+/** Tags of fields: number and wire type. */
+const VARINT = { field1: 0x08, field3: 0x18, field4: 0x20, field8: 0x40 } as const
+const BYTES = { field1: 0x0a, field2: 0x12, field4: 0x22 } as const
+
+/**
+ * A `SnapshotReadOutput`, in pieces of at least `pieceBytes` but for the last.
+ * @param ranges the entries of each range.
+ */
+export function* snapshotReadPieces(
+  ranges: readonly (readonly Entry[])[],
+  database: KvDatabase,
+  pieceBytes: number,
+): Generator<Buffer, void, void> {
+  let writer = new BinaryWriter()
+  let bytes = 0
+  for (const entries of ranges) {
+    const lengths = entries.map((entry) => entryBytes(entry, database))
+    writer.uint32(BYTES.field1).uint32(lengths.reduce((sum, length) => sum + fieldBytes(length), 0))
+    for (const [i, entry] of entries.entries()) {
+      const length = lengths[i] as number
+      writer.uint32(BYTES.field1).uint32(length)
+      writeEntry(writer, entry, database)
+      bytes += length
+      if (bytes < pieceBytes) continue
+      yield asBuffer(writer.finish())
+      writer = new BinaryWriter()
+      bytes = 0
+    }
+  }
+  writer.uint32(VARINT.field4).bool(true) // read_is_strongly_consistent
+  writer.uint32(VARINT.field8).int32(SUCCESS)
+  yield asBuffer(writer.finish())
+}
+
+export function committed(commitTs: Timestamp): Buffer {
+  const writer = new BinaryWriter().uint32(VARINT.field1).int32(SUCCESS)
+  return asBuffer(writer.uint32(BYTES.field2).bytes(versionstampOf(commitTs)).finish())
+}
+
+/** @param checks indexes of the checks that did not hold. */
+export function checksFailed(checks: readonly number[]): Buffer {
+  const writer = new BinaryWriter().uint32(VARINT.field1).int32(CHECK_FAILURE)
+  writer.uint32(BYTES.field4).fork()
+  for (const check of checks) writer.uint32(check)
+  return asBuffer(writer.join().finish())
+}
+
+/** @param keys of each key: `false` when it has not changed, else its entry, which is undefined when the key is absent. */
+export function watchOutput(keys: readonly (Entry | undefined | false)[], database: KvDatabase): Buffer {
+  const writer = new BinaryWriter().uint32(VARINT.field1).int32(SUCCESS)
+  for (const entry of keys) {
+    writer.uint32(BYTES.field2).fork()
+    if (entry !== false) writer.uint32(VARINT.field1).bool(true)
+    if (entry) {
+      writer.uint32(BYTES.field2).uint32(entryBytes(entry, database))
+      writeEntry(writer, entry, database)
+    }
+    writer.join()
+  }
+  return asBuffer(writer.finish())
+}
+
+function writeEntry(writer: BinaryWriter, { key, value, commitTs }: Entry, { prefix }: KvDatabase): void {
+  const { data, encoding } = kvValueOf(value)
+  writer.uint32(BYTES.field1).bytes(key.subarray(prefix.length))
+  writer.uint32(BYTES.field2).bytes(data)
+  writer.uint32(VARINT.field3).int32(encoding)
+  writer.uint32(BYTES.field4).bytes(versionstampOf(commitTs))
+}
+
+/** The bytes that `writeEntry` writes. */
+function entryBytes({ key, value }: Entry, { prefix }: KvDatabase): number {
+  const { data } = kvValueOf(value)
+  return fieldBytes(key.length - prefix.length) + fieldBytes(data.length) + 2 + fieldBytes(VERSIONSTAMP_BYTES)
+}
+
+/** Bytes of a field that holds bytes or a message: its tag, its length, and the content. */
+function fieldBytes(length: number): number {
+  let bytes = 2 + length
+  for (let rest = length; rest >= 0x80; rest >>>= 7) bytes++
+  return bytes
+}
