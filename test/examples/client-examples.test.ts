@@ -76,7 +76,7 @@ describe.each([
   { file: 'docs/deno-kv.md', programsMin: 1 },
   { file: 'docs/keyv.md', programsMin: 1 },
   { file: 'docs/rate-limits.md', programsMin: 2 },
-  { file: 'docs/sessions.md', programsMin: 1 },
+  { file: 'docs/sessions.md', programsMin: 2 },
   { file: 'README.md', programsMin: 1 },
 ])('$file', async ({ file, programsMin }) => {
   const text = await readFile(join(ROOT, file), 'utf8')
