@@ -78,3 +78,18 @@ test('the version that documents show is that of the package', () => {
   )
   expect(others).toEqual([])
 })
+
+/** A package in a table, and the version that it was tried with. */
+const TRIED = /`((?:@[\w-]+\/)?[\w.-]+)` (\d+\.\d+)(?=[ ,|])/g
+
+test('the versions in docs/ecosystem.md are those that the tests run with', () => {
+  const { packages } = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as {
+    readonly packages: Readonly<Record<string, { readonly version: string }>>
+  }
+  const tried = [...readFileSync(join(ROOT, 'docs/ecosystem.md'), 'utf8').matchAll(TRIED)]
+  const others = tried.filter(
+    ([, name, version]) => !packages[`node_modules/${name}`]?.version.startsWith(`${version}.`),
+  )
+  expect(others.map(([text]) => text)).toEqual([])
+  expect(tried.length).toBeGreaterThan(10)
+})
