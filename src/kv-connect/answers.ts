@@ -63,13 +63,15 @@ export function checksFailed(checks: readonly number[]): Buffer {
   return asBuffer(writer.join().finish())
 }
 
-/** @param keys of each key: `false` when it has not changed, else its entry, which is undefined when the key is absent. */
-export function watchOutput(keys: readonly (Entry | undefined | false)[], database: KvDatabase): Buffer {
+/**
+ * @param entries of all keys of the watch; undefined for an absent one. Each is said to have changed, as denokv does, because Deno
+ *   takes one that has not for absent.
+ */
+export function watchOutput(entries: readonly (Entry | undefined)[], database: KvDatabase): Buffer {
   const writer = new BinaryWriter().uint32(VARINT.field1).int32(SUCCESS)
-  for (const entry of keys) {
-    writer.uint32(BYTES.field2).fork()
-    if (entry !== false) writer.uint32(VARINT.field1).bool(true)
-    if (entry) {
+  for (const entry of entries) {
+    writer.uint32(BYTES.field2).fork().uint32(VARINT.field1).bool(true)
+    if (entry !== undefined) {
       writer.uint32(BYTES.field2).uint32(entryBytes(entry, database))
       writeEntry(writer, entry, database)
     }

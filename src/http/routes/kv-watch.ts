@@ -19,8 +19,8 @@ export class KvWatch implements WatchListener {
   readonly #context: AppContext
   readonly #kv: KvDatabase
   readonly #keys: readonly Uint8Array[]
-  /** commit_ts that the client knows of each key; 0: absent. */
-  #known: readonly (Timestamp | undefined)[] = []
+  /** commit_ts of each key in the last frame; 0: absent. */
+  #known: readonly Timestamp[] | undefined
   #watchers: readonly Watcher[] = []
   #watch: Watch | undefined
   #stream: EventStream | undefined
@@ -99,11 +99,8 @@ export class KvWatch implements WatchListener {
     const entries = this.#keys.map((key) => found.get(keyText(key)))
     const known = this.#known
     this.#known = entries.map((entry) => entry?.commitTs ?? 0)
-    if (this.#known.every((ts, i) => ts === known[i]) && known.length > 0) return undefined
-    const output = watchOutput(
-      entries.map((entry, i) => (this.#known[i] === known[i] ? false : entry)),
-      this.#kv,
-    )
+    if (known !== undefined && this.#known.every((ts, i) => ts === known[i])) return undefined
+    const output = watchOutput(entries, this.#kv)
     const length = Buffer.alloc(4)
     length.writeUInt32LE(output.length)
     return Buffer.concat([length, output])
