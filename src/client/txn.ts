@@ -7,6 +7,7 @@ import { isLeaseName } from '../leases/rules/lease.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, STREAM_PAGE_BYTES } from '../limits.js'
 import type { CommitEffects, NotifyEffect } from '../percolator/commit-effects.js'
 import { expireTsOf } from '../percolator/expiry.js'
+import { stampedKey } from '../percolator/stamped-key.js'
 import type { Timestamp } from '../timestamp.js'
 import { batchGetValues } from './batch-get.js'
 import { AS, type As, type Bytes, type Read, readValue, toKey, toKeys, toValue } from './bytes.js'
@@ -17,7 +18,7 @@ import { type Deadline, withDeadline } from './deadline.js'
 import { EXPIRY_KINDS, type ExpiryOptions, expiryOf, expiryOfTouch, TOUCH_KINDS, type TouchOptions } from './expiry.js'
 import { keyRangeOf, RANGE_KINDS, type RangeOptions } from './key-range.js'
 import { requireName } from './name.js'
-import { type Kinds, kind, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
+import { BOOLEAN, type Kinds, kind, optionsOf, requireNoOptions, wholeUpTo } from './options.js'
 import { SCAN_KINDS, type ScanOptions, type ScanPair, scanPages } from './scan.js'
 import { type Versioned, versioned } from './snapshot.js'
 
@@ -45,11 +46,18 @@ const touchOptions = optionsOf<TouchOptions>('touch of a transaction', TOUCH_KIN
 export interface TxnPutOptions extends ExpiryOptions {
   /** The key is deleted when this lease ends. The transaction must have the lease among its `leases`. */
   readonly lease?: string | { readonly name: string } | undefined
+  /**
+   * The key that is written is `key` followed by 10 bytes: the commit timestamp in 8, and in 2 how many such puts of the transaction
+   * came before. Excludes `lease`. The transaction itself does not see it; `versionstamped` names it after the commit.
+   */
+  readonly versionstamp?: boolean | undefined
 }
 
-const PUT_KINDS: Kinds<TxnPutOptions> = { ...EXPIRY_KINDS, lease: kind('a lease, or its name', isLeaseOrName) }
-const putOptions = optionsOf<TxnPutOptions>('put of a transaction', PUT_KINDS)
-const insertOptions = optionsOf<TxnPutOptions>('insert', PUT_KINDS)
+type TxnInsertOptions = Omit<TxnPutOptions, 'versionstamp'>
+
+const INSERT_KINDS: Kinds<TxnInsertOptions> = { ...EXPIRY_KINDS, lease: kind('a lease, or its name', isLeaseOrName) }
+const putOptions = optionsOf<TxnPutOptions>('put of a transaction', { ...INSERT_KINDS, versionstamp: BOOLEAN })
+const insertOptions = optionsOf<TxnInsertOptions>('insert', INSERT_KINDS)
 
 function isLeaseOrName(value: unknown): boolean {
   const name = typeof value === 'object' && value !== null && 'name' in value ? value.name : value
@@ -87,6 +95,12 @@ export class Txn {
   /** undefined until the transaction is committed. */
   get commitTs(): Timestamp | undefined {
     return this.transaction.commitTs
+  }
+
+  /** The keys of the puts with `versionstamp`, in their order; undefined until the transaction is committed. */
+  get versionstamped(): Uint8Array[] | undefined {
+    const { commitTs, stamped } = this.transaction
+    return commitTs === undefined ? undefined : stamped.map((one) => stampedKey(one, commitTs))
   }
 
   /** @returns undefined when the key is absent. */
@@ -171,8 +185,11 @@ export class Txn {
   /** A `ttl` counts from the start of the transaction. */
   put(key: Bytes, value: Bytes, options: TxnPutOptions = {}): Promise<void> {
     return this.#run(async () => {
-      const how = this.#optionsOf(putOptions(options))
-      return this.transaction.put(toKey(key), toValue(value), how)
+      const { versionstamp, ...rest } = putOptions(options)
+      const how = this.#optionsOf(rest)
+      if (!versionstamp) return this.transaction.put(toKey(key), toValue(value), how)
+      if (how.lease !== undefined) throw new TypeError('versionstamp does not go with lease')
+      this.transaction.putStamped(toKey(key), toValue(value), 'bytes', how.expireTs)
     })
   }
 
@@ -223,7 +240,7 @@ export class Txn {
   }
 
   /** Writes a key that must be absent. @throws KvError `already_exists`, here or at commit. */
-  insert(key: Bytes, value: Bytes, options: TxnPutOptions = {}): Promise<void> {
+  insert(key: Bytes, value: Bytes, options: TxnInsertOptions = {}): Promise<void> {
     return this.#run(async () => {
       const how = this.#optionsOf(insertOptions(options))
       return this.transaction.insert(toKey(key), toValue(value), how)
@@ -293,7 +310,7 @@ export class Txn {
       throw new TypeError('a call of the transaction was not awaited: await each before the commit')
   }
 
-  #optionsOf({ lease, ...expiry }: TxnPutOptions): PutOptions {
+  #optionsOf({ lease, ...expiry }: TxnInsertOptions): PutOptions {
     const name = typeof lease === 'object' ? lease.name : lease
     return { expireTs: expireTsOf(expiryOf(expiry), this.startTs), lease: name }
   }

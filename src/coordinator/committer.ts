@@ -1,14 +1,15 @@
 import { pairBytes } from '../bytes/answer-size.js'
 import { keyText } from '../bytes/key-text.js'
 import { isReserved } from '../bytes/reserved-keys.js'
-import { isKvError, KvError } from '../errors/kv-error.js'
+import { invalid, isKvError, KvError } from '../errors/kv-error.js'
 import { printKey } from '../errors/print-key.js'
+import { sleep } from '../event-loop/sleep.js'
 import type { CommitKind, Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PessimisticAction, PrewriteAnswer, PrewriteMutation, ReadSet } from '../percolator/api.js'
 import { isAttachedKey } from '../percolator/codec/attached-key.js'
 import { type CommitEffects, type LeaseGuard, primaryOf } from '../percolator/commit-effects.js'
 import { writeConflict } from '../percolator/errors.js'
-import type { Timestamp } from '../timestamp.js'
+import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../timestamp.js'
 import { isAckRefused } from './ack-refused.js'
 import type { Attaches } from './attaches.js'
 import { Backoff } from './backoff.js'
@@ -17,6 +18,7 @@ import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
 import { lockTtlMs } from './lock-ttl.js'
 import { onePhaseRequest } from './one-phase-request.js'
+import { type StampLead, StampPassed, storeTooSlow } from './stamp-lead.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
@@ -53,6 +55,7 @@ export interface TransactionContext {
   /** Absent when the store commits in one phase and takes the commit effects with the prewrite. */
   readonly effectsAsRows?: EffectsAsRows | undefined
   readonly attaches?: Attaches | undefined
+  readonly stampLead: StampLead
   /** Runs work that no caller waits for. Its failures are ignored. */
   readonly inBackground: (work: Promise<unknown>) => void
 }
@@ -63,6 +66,8 @@ export interface CommitPlan {
   /** Must be the key of one of the mutations; without mutations, `primaryOf` the commit effects. */
   readonly primary: Uint8Array
   readonly mutations: readonly PrewriteMutation[]
+  /** Some mutations are versionstamped puts (`keyAt`). */
+  readonly isStamped?: boolean | undefined
   /** With commit effects, the transaction commits in one request or not at all, whatever its size. */
   readonly commitEffects?: CommitEffects | undefined
   /** Pessimistic: the highest for_update_ts of the locks. Every mutation's key is locked. */
@@ -87,6 +92,8 @@ export interface CommitPlan {
 const ASYNC_COMMIT_KEY_BYTES_MAX = 4096
 /** The order of magnitude of client-go's rate limiter. */
 const PARALLEL_MAX = 16
+/** Commit timestamps that are chosen one after another for versionstamped puts. */
+const STAMP_TRIES_MAX = 10
 
 type Kind = 'one_pc' | 'async' | 'two_pc'
 
@@ -117,15 +124,24 @@ export class Committer {
    * First try only: the batches that may have left locks. A lock at `startTs` in another batch belongs to another transaction.
    */
   #locked: Set<readonly PrewriteMutation[]> | undefined
+  /** The plan, in which versionstamped puts have their keys once their commit_ts is chosen. */
+  plan: CommitPlan
+  /** The commit_ts that was chosen for versionstamped puts. */
+  #commitAt: Timestamp | undefined
+  /** Keys that `#commitAt` made, by `keyText`. */
+  #stampedKeys: ReadonlyMap<string, Uint8Array> | undefined
+  #chosenMs = 0
+  #stampTries = 0
 
   constructor(
     readonly context: TransactionContext,
-    readonly plan: CommitPlan,
+    readonly given: CommitPlan,
     /** Replaces the api's `prewrite`, so that a server can write more in the same request. */
     readonly prewrite: PercolatorApi['prewrite'] = (request) => context.api.prewrite(request),
   ) {
-    this.#mayHoldLocks = plan.forUpdateTs !== undefined
-    const { commitEffects } = plan
+    this.plan = given
+    this.#mayHoldLocks = given.forUpdateTs !== undefined
+    const { commitEffects } = given
     this.#commitEffects = commitEffects
     if (context.commitOptions.checksLeasesAtCommit && hasLeasesOnly(commitEffects)) this.#checkLeasesAtCommit()
   }
@@ -144,11 +160,11 @@ export class Committer {
   }
 
   get #isAtOnce(): boolean {
-    const { isFirst, reads, forUpdateTs, markDepth, minCommitTs } = this.plan
+    const { isFirst, reads, forUpdateTs, markDepth, minCommitTs, isStamped } = this.plan
     if (!isFirst) return false
     const { onePhase, plainOnePhase, isInProcess, batchBytes } = this.context.commitOptions
     if (isInProcess) return onePhase || this.#commitEffects !== undefined
-    const isPlain = reads === undefined && this.#commitEffects === undefined && this.#leases.length === 0
+    const isPlain = !isStamped && reads === undefined && this.#commitEffects === undefined && this.#leases.length === 0
     return plainOnePhase && isPlain && !forUpdateTs && !markDepth && !minCommitTs && this.#bytes < batchBytes
   }
 
@@ -184,21 +200,31 @@ export class Committer {
   }
 
   async #runInPhases(): Promise<Timestamp> {
-    const batches = this.#batches()
+    if (this.#needsKeys) await this.#chooseCommitTs()
+    let batches = this.#batches()
     const kind = this.#kindOf(batches)
     try {
       if (batches.length > 1) this.#mayHoldLocks = true
-      if (kind !== 'one_pc') this.#keepAlive()
-      const answers = await this.#prewriteAll(batches, kind)
-      const onePcCommitTs = answers[0]?.onePcCommitTs
-      if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
-      this.#mayHoldLocks = true
-      const asyncCommitTs = commitTsOf(answers)
-      if (kind === 'async' && asyncCommitTs !== undefined) {
-        this.context.inBackground(this.#commitRest(batches, asyncCommitTs))
-        return this.#committed('async', asyncCommitTs)
+      for (;;) {
+        if (kind !== 'one_pc') this.#keepAlive()
+        const answers = await this.#prewriteAll(batches, kind)
+        const onePcCommitTs = answers[0]?.onePcCommitTs
+        if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
+        this.#mayHoldLocks = true
+        const asyncCommitTs = commitTsOf(answers)
+        if (kind === 'async' && asyncCommitTs !== undefined) {
+          this.context.inBackground(this.#commitRest(batches, asyncCommitTs))
+          return this.#committed('async', asyncCommitTs)
+        }
+        try {
+          return await this.#commitLocked(batches)
+        } catch (error) {
+          if (!(error instanceof StampPassed)) throw error
+        }
+        await this.#unlockStamped()
+        await this.#chooseCommitTs()
+        batches = this.#batches()
       }
-      return await this.#commitLocked(batches)
     } catch (error) {
       if (!this.#mayBeJudgedLater(error)) return await this.#failed(error, batches)
     } finally {
@@ -206,6 +232,65 @@ export class Committer {
     }
     this.#checkLeasesAtCommit()
     return this.#runInPhases()
+  }
+
+  // ---- Versionstamped puts
+
+  /** A store that does not commit in one phase has to lock the keys before the transaction has a commit_ts. */
+  get #needsKeys(): boolean {
+    const { onePhase, isInProcess } = this.context.commitOptions
+    return this.given.isStamped === true && !(onePhase && isInProcess)
+  }
+
+  /**
+   * Chooses a commit_ts ahead of the oracle, and locks the keys that it makes. If the oracle is still below it then, nobody has read
+   * at or above it, and whoever will meets the locks. The transaction commits once the oracle has reached it.
+   */
+  async #chooseCommitTs(): Promise<void> {
+    if (this.#commitEffects !== undefined) throw stampsWithEffects()
+    if (++this.#stampTries > STAMP_TRIES_MAX) throw storeTooSlow(STAMP_TRIES_MAX)
+    const { api, stampLead } = this.context
+    const now = await this.#surviving(false, async () => api.tso(1))
+    const commitAt = now + timestampFromMs(stampLead.ms)
+    const stamped = new Map<string, Uint8Array>()
+    let { primary } = this.given
+    const mutations = new Map<string, PrewriteMutation>()
+    for (const mutation of this.given.mutations) {
+      const { keyAt, ...rest } = mutation
+      const key = keyAt === undefined ? mutation.key : keyAt(commitAt)
+      if (keyAt !== undefined) stamped.set(keyText(key), key)
+      if (rest.key === primary) primary = key
+      mutations.set(keyText(key), keyAt === undefined ? mutation : { ...rest, key })
+    }
+    this.#commitAt = commitAt
+    this.#stampedKeys = stamped
+    this.#chosenMs = performance.now()
+    this.#stopHeartbeat() // Of the primary of an earlier try.
+    this.plan = { ...this.given, mutations: [...mutations.values()], primary, minCommitTs: commitAt }
+  }
+
+  /** @throws StampPassed if others may have read at it before all keys were locked. */
+  async #whenReached(commitAt: Timestamp): Promise<Timestamp> {
+    const { api, stampLead } = this.context
+    const now = (): Promise<Timestamp> => this.#surviving(false, async () => api.tso(1))
+    const tookMs = performance.now() - this.#chosenMs
+    let nowTs = await now()
+    if (nowTs >= commitAt) {
+      stampLead.wasTooShort()
+      throw new StampPassed()
+    }
+    stampLead.wasEnough(tookMs)
+    while (nowTs < commitAt) {
+      await sleep(Math.ceil((commitAt - nowTs) / LOGICAL_PER_MS), this.plan.signal)
+      nowTs = await now()
+    }
+    return commitAt
+  }
+
+  /** Rules out that the keys are committed with those of another commit_ts. */
+  async #unlockStamped(): Promise<void> {
+    const keys = [...(this.#stampedKeys?.values() ?? [])]
+    await this.#surviving(false, () => this.context.api.rollback({ keys, startTs: this.plan.startTs }))
   }
 
   /** Starts with the first prewrite, because the commit may wait for other locks, a slow network or a slow store. */
@@ -261,7 +346,7 @@ export class Committer {
 
   #kindOf(batches: readonly (readonly PrewriteMutation[])[]): Kind {
     const { mutations, reads } = this.plan
-    if (this.#leases.length > 0) return 'two_pc'
+    if (this.#leases.length > 0 || this.#commitAt !== undefined) return 'two_pc'
     const { onePhase, plainOnePhase } = this.context.commitOptions
     const isOneRequest = batches.length === 1 && (onePhase || (plainOnePhase && reads === undefined))
     if (this.#commitEffects !== undefined || isOneRequest) return 'one_pc'
@@ -279,7 +364,7 @@ export class Committer {
     const commitEffects = this.#commitEffects
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
-    const isFirstTry = this.plan.isFirst && !this.#isUncertain
+    const isFirstTry = this.plan.isFirst && !this.#isUncertain && this.#stampTries < 2
     const bytes = this.#bytes
     const primaryText = keyText(primary)
     const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
@@ -317,8 +402,10 @@ export class Committer {
             ...(grantedAt === undefined
               ? {}
               : {
-                  pessimisticActions: batch.map(({ key }) => this.plan.actionOf?.(key) ?? actionOf(key)),
-                  forUpdateTsMax: batch.map(({ key }) => grantedAt(key)),
+                  pessimisticActions: batch.map(
+                    (mutation) => this.plan.actionOf?.(mutation.key) ?? this.#actionOf(mutation),
+                  ),
+                  forUpdateTsMax: batch.map(({ key }) => grantedAt(key) || (forUpdateTs ?? 0)),
                 }),
             ...(kind === 'async' && index === 0 ? { secondaries: keys } : {}),
             ...(isFirst ? { isFirst } : {}),
@@ -368,6 +455,7 @@ export class Committer {
         if (!isUncertain(error)) throw error
         this.#lostSinceMs ??= beganMs
         if (decides) this.#isUncertain = true
+        if (decides && this.#isUnnamed) throw this.#undetermined(error) // A repeat would put another key.
         if (triesLeft <= 0 || !this.#hasTime) throw error
         await backoff.wait()
       }
@@ -395,7 +483,9 @@ export class Committer {
     const backoff = new Backoff()
     for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
-      const commitTs = await this.#surviving(false, async () => this.context.api.tso(1))
+      const commitTs = await (this.#commitAt === undefined
+        ? this.#surviving(false, async () => this.context.api.tso(1))
+        : this.#whenReached(this.#commitAt))
       if (reads !== undefined || this.#leases.length > 0) {
         const { keys, ranges } = reads ?? { keys: [], ranges: [] }
         // Runs again for each new commit_ts: a lease may have changed owner in between.
@@ -417,9 +507,15 @@ export class Committer {
       } catch (error) {
         // A reader has raised the lock's min_commit_ts; a read in the future raises it above the clock.
         if (!isKvError(error, 'commit_ts_expired')) throw error
+        if (this.#commitAt !== undefined) throw new StampPassed()
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
+  }
+
+  /** Nobody has locked the key of a versionstamped put. */
+  #actionOf({ key, keyAt }: PrewriteMutation): PessimisticAction {
+    return keyAt !== undefined || this.#stampedKeys?.has(keyText(key)) ? 'constraint' : actionOf(key)
   }
 
   /** A client's commit request is not longer than a prewrite. */
@@ -463,12 +559,14 @@ export class Committer {
   async findOutcome(): Promise<Timestamp> {
     this.#isUncertain = true
     this.#lostSinceMs = undefined
+    if (this.#isUnnamed) throw this.#undetermined(undefined)
     if (!this.#hasRows) return this.#runInPhases()
     return this.#failed(new Undetermined(this.plan.startTs, undefined), this.#batches())
   }
 
   /** Finds out the outcome if it is uncertain, and cleans up after a failed transaction. */
   async #failed(error: unknown, batches: readonly (readonly PrewriteMutation[])[]): Promise<Timestamp> {
+    if (this.#isUnnamed && error instanceof Undetermined) throw error
     if (!this.#hasRows)
       throw this.#isUncertain && !isRefusedForGood(error, this.plan) ? this.#undetermined(error) : error
     if (this.#isUncertain) {
@@ -497,6 +595,12 @@ export class Committer {
     } catch {
       throw this.#undetermined(cause)
     }
+  }
+
+  /** The primary is the key of a versionstamped put, which only the answer to the commit tells. */
+  get #isUnnamed(): boolean {
+    const { isStamped, mutations, primary } = this.plan
+    return isStamped === true && mutations.some(({ key, keyAt }) => keyAt !== undefined && key === primary)
   }
 
   /** False for a transaction with commit effects only, which leaves neither locks nor write records. */
@@ -538,6 +642,13 @@ export class Committer {
 function actionOf(key: Uint8Array): PessimisticAction {
   if (isAttachedKey(key)) return 'skip'
   return isReserved(key) ? 'constraint' : 'do'
+}
+
+/** The server would have to know the keys when it takes the prewrite with the commit effects. */
+function stampsWithEffects(): KvError {
+  const detail =
+    'a client that coordinates its transaction cannot send riders with versionstamped puts: use POST /v1/txn'
+  return invalid('versionstamp', detail)
 }
 
 function hasLeasesOnly(commitEffects: CommitEffects | undefined): boolean {

@@ -5,6 +5,7 @@ import type { CommitOptions, TransactionContext } from './committer.js'
 import type { EffectsAsRows } from './effect-rows.js'
 import { LockResolver } from './lock-resolver.js'
 import { type ReadOptions, SnapshotReader } from './snapshot-reader.js'
+import { StampLead } from './stamp-lead.js'
 import { Transaction, type TransactionOptions } from './transaction.js'
 import { withSignal } from './with-signal.js'
 
@@ -27,6 +28,7 @@ export const COMMIT_OPTIONS_DEFAULT: CommitOptions = {
  */
 export class Coordinator implements TransactionContext {
   readonly resolver: LockResolver
+  readonly stampLead = new StampLead()
   readonly #background = new Set<Promise<unknown>>()
 
   constructor(

@@ -7,6 +7,7 @@ import type { Stages } from '../event-loop/stages.js'
 import type { PercolatorApi, PrewriteMutation, ReadSet, Version } from '../percolator/api.js'
 import { type CommitEffects, primaryOf } from '../percolator/commit-effects.js'
 import { alreadyCommitted, alreadyExists } from '../percolator/errors.js'
+import { primaryAmong, type Stamp, type Stamped } from '../percolator/stamped-key.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Attached } from './attaches.js'
 import { type CommitPlan, Committer, type TransactionContext } from './committer.js'
@@ -112,6 +113,10 @@ export class Transaction {
   /** Bytes of keys and values written. */
   get bytes(): number {
     return this.#buffer.bytes
+  }
+  /** Its versionstamped puts, whose keys the commit_ts tells. */
+  get stamped(): readonly Stamped[] {
+    return this.#buffer.stamped
   }
   /** The part of `heldBytes` that views of scans take. */
   get viewBytes(): number {
@@ -275,6 +280,15 @@ export class Transaction {
     return this.#lockToWrite(this.#locks, key, lockWaitMs, signal).then(() => this.#buffer.put(key, value, options))
   }
 
+  /**
+   * Puts a key that `stamp` makes of the commit_ts. The transaction itself does not see it. Nobody else can have locked it.
+   * @returns the counter of the key.
+   */
+  putStamped(key: Uint8Array, value: Uint8Array, stamp: Stamp, expireTs?: Timestamp): number {
+    this.requireOpen()
+    return this.#buffer.putStamped(key, value, stamp, expireTs)
+  }
+
   delete(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): void | Promise<void> {
     this.requireOpen()
     if (this.#locks === undefined) return this.#buffer.delete(key)
@@ -370,7 +384,9 @@ export class Transaction {
       this.#attached = await this.#context.attaches?.(mutations, leases).catch((error) => this.#refuse(error))
     const reads = this.#readSet(mutations)
     const effectsPrimary = commitEffects && primaryOf(commitEffects)
-    const primary = this.#locks?.primary ?? mutations[0]?.key ?? (effectsPrimary && row ? row.key : effectsPrimary)
+    const candidates = row !== undefined && mutations.length > 0 ? [...mutations, row] : mutations
+    const primary =
+      this.#locks?.primary ?? primaryAmong(candidates) ?? (effectsPrimary && row ? row.key : effectsPrimary)
     const isReadOnly =
       this.#buffer.size === 0 &&
       this.#effectRows === undefined &&
@@ -386,14 +402,16 @@ export class Transaction {
     if (within?.aborted) this.#refuse(within.reason)
     if (row !== undefined) mutations = [...mutations, row]
     if (this.#attached !== undefined) mutations = [...mutations, ...this.#attached.rows]
+    const locks = this.#locks?.primary === undefined ? undefined : this.#locks // Versionstamped puts lock nothing.
     const plan: CommitPlan = {
       startTs: this.startTs,
       startedAt: this.#startedAt,
       primary,
       mutations,
+      isStamped: this.#buffer.stamped.length > 0,
       commitEffects: hasEffects(commitEffects) ? commitEffects : undefined,
-      forUpdateTs: this.#locks?.forUpdateTs,
-      grantedAt: this.#locks && ((key: Uint8Array) => this.#locks?.grantedAt(key) ?? 0),
+      forUpdateTs: locks?.forUpdateTs,
+      grantedAt: locks && ((key) => locks.grantedAt(key)),
       reads,
       isFirst: this.#options.isFirst,
       lockWaitMs: this.#options.lockWaitMs,
@@ -447,10 +465,14 @@ export class Transaction {
   /** The writes, and a Lock record for each key that was read for update or locked, and not written. */
   #mutations(leases: CommitEffects['leases']): PrewriteMutation[] {
     const mutations = this.#buffer.mutations(leases)
-    if (this.#locks === undefined && this.#readForUpdate === undefined) return mutations
+    if (this.#locks === undefined && this.#readForUpdate === undefined) return this.#withStamped(mutations)
     for (const key of [...(this.#locks?.keys ?? []), ...(this.#readForUpdate?.values() ?? [])])
       if (!this.#buffer.has(key)) mutations.push({ op: 'lock', key })
-    return mutations
+    return this.#withStamped(mutations)
+  }
+
+  #withStamped(mutations: PrewriteMutation[]): PrewriteMutation[] {
+    return this.#buffer.stamped.length === 0 ? mutations : [...mutations, ...this.#buffer.stampedMutations()]
   }
 
   /**

@@ -6,6 +6,7 @@ import { OrderedKeys } from '../bytes/ordered-keys.js'
 import { invalid, KvError } from '../errors/kv-error.js'
 import type { Pair, PrewriteMutation, ScanAnswer, Version } from '../percolator/api.js'
 import type { LeaseGuard } from '../percolator/commit-effects.js'
+import { STAMP_LENGTHS, STAMPS_MAX, type Stamp, type StampedPut, stampedMutations } from '../percolator/stamped-key.js'
 import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 
@@ -76,6 +77,8 @@ export class WriteBuffer {
   /** `#replacedBytes` after the last `#dropUnseen`. */
   #neededBytes = 0
   #order: OrderedKeys | undefined
+  /** The transaction does not read them: their keys are not known yet. */
+  readonly #stamped: StampedPut[] = []
   #bytes = 0
   /** While `atomically` runs: the previous write of each key that it changed. */
   #undo: Map<string, BufferedWrite | undefined> | undefined
@@ -91,7 +94,11 @@ export class WriteBuffer {
   ) {}
 
   get size(): number {
-    return this.#writes.size
+    return this.#writes.size + this.#stamped.length
+  }
+  /** In the order of the puts. */
+  get stamped(): readonly StampedPut[] {
+    return this.#stamped
   }
   /** Bytes of keys and values. */
   get bytes(): number {
@@ -182,14 +189,27 @@ export class WriteBuffer {
     this.#set({ key, value: undefined, expireTs: 0, lease: undefined, keepsLease: false })
   }
 
+  /** @returns the counter of the key. */
+  putStamped(key: Uint8Array, value: Uint8Array, stamp: Stamp, expireTs: Timestamp = 0): number {
+    const counter = this.#stamped.length
+    const write = { key, counter, stamp, value, expireTs }
+    this.#requireRoom(this.#bytes + stampedBytes(write))
+    if (this.size >= this.keysMax || counter >= STAMPS_MAX) throw tooManyKeys(Math.min(this.keysMax, STAMPS_MAX))
+    this.#bytes += stampedBytes(write)
+    this.#stamped.push(write)
+    return counter
+  }
+
   /** Undoes the writes of `body` when it throws. Must not be nested. */
   async atomically<T>(body: () => Promise<T>): Promise<T> {
     const undo = new Map<string, BufferedWrite | undefined>()
+    const stampedBefore = this.#stamped.length
     this.#undo = undo
     try {
       return await body()
     } catch (error) {
       for (const [text, before] of undo) this.#replace(text, before)
+      for (const write of this.#stamped.splice(stampedBefore)) this.#bytes -= stampedBytes(write)
       throw error
     } finally {
       this.#undo = undefined
@@ -200,13 +220,16 @@ export class WriteBuffer {
   #set(write: BufferedWrite): void {
     const text = keyText(write.key)
     const before = this.#writes.get(text)
-    if (this.#bytes - writeBytes(before) + writeBytes(write) > this.bytesMax) {
-      const detail = `the transaction would write over ${this.bytesMax} bytes of keys and values`
-      throw new KvError('payload_too_large', detail, { field: 'value', limit: this.bytesMax })
-    }
-    if (before === undefined && this.#writes.size >= this.keysMax) throw tooManyKeys(this.keysMax)
+    this.#requireRoom(this.#bytes - writeBytes(before) + writeBytes(write))
+    if (before === undefined && this.size >= this.keysMax) throw tooManyKeys(this.keysMax)
     if (this.#undo?.has(text) === false) this.#undo.set(text, before)
     this.#replace(text, write)
+  }
+
+  #requireRoom(bytes: number): void {
+    if (bytes <= this.bytesMax) return
+    const detail = `the transaction would write over ${this.bytesMax} bytes of keys and values`
+    throw new KvError('payload_too_large', detail, { field: 'value', limit: this.bytesMax })
   }
 
   #replace(text: string, write: BufferedWrite | undefined): void {
@@ -242,6 +265,10 @@ export class WriteBuffer {
       if (keepsLease) return { op: 'put', key, value, expireTs, keepsLease }
       return expireTs === 0 ? { op: 'put', key, value } : { op: 'put', key, value, expireTs }
     })
+  }
+
+  stampedMutations(): PrewriteMutation[] {
+    return stampedMutations(this.#stamped, this.startTs)
   }
 
   /**
@@ -336,6 +363,10 @@ export function tooManyKeys(keysMax: number): KvError<'payload_too_large'> {
 
 function writeBytes(write: BufferedWrite | undefined): number {
   return write === undefined ? 0 : pairBytes(write)
+}
+
+function stampedBytes(write: StampedPut): number {
+  return pairBytes(write) + STAMP_LENGTHS[write.stamp]
 }
 
 function replacedBytesOf(text: string, write: BufferedWrite | undefined): number {

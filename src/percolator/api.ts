@@ -128,6 +128,11 @@ export interface PrewriteMutation {
   /** Put: the new version stays attached to the lease of the one that it replaces, if any. Excludes `leaseFence`. */
   readonly keepsLease?: boolean | undefined
   readonly assertion?: Assertion | undefined
+  /**
+   * In process only, in a commit in one phase: the put is versionstamped, and writes the key that this makes of the commit_ts. `key`
+   * is the one that it makes of the start_ts, which no other transaction can have.
+   */
+  readonly keyAt?: ((commitTs: Timestamp) => Uint8Array) | undefined
 }
 
 export interface PrewriteRequest extends LockingRequest {

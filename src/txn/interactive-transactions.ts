@@ -13,6 +13,7 @@ import { type Limits, LOCK_WAIT_MS_DEFAULT, TXN_REMEMBERED_MS, TXNS_REMEMBERED_M
 import type { CommitEffects } from '../percolator/commit-effects.js'
 import { alreadyCommitted, belowSafePoint } from '../percolator/errors.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
+import type { Stamped } from '../percolator/stamped-key.js'
 import type { Store } from '../store/store.js'
 import type { Timestamp } from '../timestamp.js'
 import { type Check, requireChecks } from './check.js'
@@ -37,6 +38,12 @@ export interface TxnPutRequest extends TxnWriteRequest {
 }
 
 type TransactionLimits = Pick<Limits, 'txnBytesMax' | 'txnsBytesMax' | 'txnsMax' | 'requestKeysMax'>
+
+export interface Committed {
+  readonly commitTs: Timestamp
+  /** The versionstamped puts, in their order. Absent without any, and in a repeat that has no idempotency key. */
+  readonly stamped?: readonly Stamped[]
+}
 
 /** An ended transaction, remembered so that its commit or rollback can be repeated. */
 interface Ended {
@@ -274,12 +281,12 @@ export class InteractiveTransactions {
     commitEffects?: CommitEffects,
     signal?: AbortSignal,
     stages?: Stages,
-  ): Promise<Once<{ commitTs: Timestamp }>> {
+  ): Promise<Once<Committed>> {
     this.#open.get(id)?.touch()
     if (idempotency === undefined)
       return { answer: await this.#commit(id, commitEffects, signal, stages), isReplayed: false }
     return this.#store.system.hold([`outcome/${keyText(idempotency.key)}`], async () => {
-      const earlier = await this.#outcomes.find<{ commitTs: Timestamp }>(idempotency, signal)
+      const earlier = await this.#outcomes.find<Committed>(idempotency, signal)
       if (earlier !== undefined) return earlier
       const stored = idempotency.mayWrite ? idempotency : undefined
       return { answer: await this.#commit(id, commitEffects, signal, stages, stored), isReplayed: false }
@@ -293,7 +300,7 @@ export class InteractiveTransactions {
     signal: AbortSignal | undefined,
     stages: Stages | undefined,
     stored?: Idempotency,
-  ): Promise<{ commitTs: Timestamp }> {
+  ): Promise<Committed> {
     const ended = this.#ended.get(id)
     if (ended?.failure !== undefined) throw ended.failure
     if (ended !== undefined && ended.commitTs > 0) {
@@ -301,7 +308,9 @@ export class InteractiveTransactions {
       return { commitTs: ended.commitTs }
     }
     const open = this.#find(id)
-    const row = stored && this.#outcomes.rowOf(stored, { commitTs: COMMIT_TS_OF_ROW })
+    const stamped = open.txn.stamped.map(({ key, counter }) => ({ key, counter }))
+    const named = stamped.length === 0 ? {} : { stamped }
+    const row = stored && this.#outcomes.rowOf(stored, { commitTs: COMMIT_TS_OF_ROW, ...named })
     const commitTs = await open
       .during(() =>
         open.inTurn(async () => {
@@ -330,7 +339,7 @@ export class InteractiveTransactions {
     // The outcome of an empty transaction is stored too, because it could not run again after a restart.
     if (stored !== undefined && commitTs === open.txn.startTs) await this.#outcomes.store(stored, { commitTs })
     else if (stored !== undefined && row !== undefined) this.#outcomes.stored(stored, row)
-    return { commitTs }
+    return { commitTs, ...named }
   }
 
   /** Idempotent. @throws KvError `txn_not_found`, `already_committed` */

@@ -50,9 +50,9 @@ export class OneShots {
     this.#context = context
     this.#isOnePhase = store.traits.onePhaseCommit
     this.#syncCommit = new SyncCommit(store, outcomes)
-    const { api, commitOptions, inBackground, effectsAsRows, attaches } = context
+    const { api, commitOptions, inBackground, effectsAsRows, attaches, stampLead } = context
     const resolver = withoutResolving(context.resolver, this.#isOnePhase)
-    this.#tryContext = { api, commitOptions, inBackground, resolver, effectsAsRows, attaches }
+    this.#tryContext = { api, commitOptions, inBackground, resolver, effectsAsRows, attaches, stampLead }
   }
 
   /**
@@ -132,7 +132,7 @@ export class OneShots {
     const stages = stagesOf(request.signal)
     const isReading = keys.read.size > 0 || request.ops.some(isRangeOp)
     const isPlain = !isReading && request.idempotency === undefined && request.commitEffects === undefined
-    let blind = !this.#isOnePhase && isPlain && keys.written.size > 0 ? { isUsed: false } : undefined
+    let blind = !this.#isOnePhase && isPlain && !keys.stamps && keys.written.size > 0 ? { isUsed: false } : undefined
     let backoff: Backoff | undefined
     let passed = 0
     for (let retriesLeft = request.maxRetries; ; retriesLeft--) {
@@ -229,7 +229,8 @@ export class OneShots {
     if (blind !== undefined) blind.isUsed = unproved !== undefined
     const ts = unproved ?? (mayWrite(keys) ? this.#store.tso(1) : this.#store.readTs())
     let startTs = typeof ts === 'number' ? ts : await ts
-    const mayStartAhead = isolation === 'snapshot' && commitEffects === undefined && !ops.some(isRangeOp)
+    const mayStartAhead =
+      isolation === 'snapshot' && !keys.stamps && commitEffects === undefined && !ops.some(isRangeOp)
     const ownKey = idempotency && outcomeKey(idempotency.key)
     if (mayStartAhead && this.#isOnePhase && checks.every(({ key }) => keys.written.has(keyText(key)))) {
       const ahead = this.#store.newestAhead(allKeys(checks, ops, ownKey))
@@ -300,8 +301,8 @@ async function endOf(work: Promise<unknown>, atMostMs: number): Promise<void> {
   clearTimeout(timer)
 }
 
-function mayWrite({ written, deletesRange }: OneShotKeys): boolean {
-  return written.size > 0 || deletesRange
+function mayWrite({ written, deletesRange, stamps }: OneShotKeys): boolean {
+  return written.size > 0 || deletesRange || stamps
 }
 
 /**

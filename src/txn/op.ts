@@ -10,6 +10,7 @@ import { type LazySignal, requireWanted } from '../event-loop/lazy-signal.js'
 import { TimeSlicer } from '../event-loop/time-slicer.js'
 import { SLICE_ITEMS, STREAM_PAGE_BYTES } from '../limits.js'
 import { type Expiry, expireTsOf } from '../percolator/expiry.js'
+import { type Stamp, type Stamped, stampedKey } from '../percolator/stamped-key.js'
 import { type VersionEnd, withEnd } from '../percolator/version-end.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { Timestamp } from '../timestamp.js'
@@ -23,6 +24,8 @@ export type Op =
       readonly expiry?: Expiry | undefined
       /** The end of this lease deletes the key. The transaction must check it. */
       readonly lease?: string | undefined
+      /** Versionstamped: the key that is written is made of the commit_ts. Excludes `lease`. */
+      readonly stamp?: Stamp | undefined
     }
   | { readonly op: 'delete'; readonly key: Uint8Array }
   | {
@@ -72,8 +75,15 @@ export function isAttaching(op: Op): boolean {
   return (op.op === 'put' || op.op === 'insert') && op.lease !== undefined
 }
 
+export function isStamped(op: Op): boolean {
+  return op.op === 'put' && op.stamp !== undefined
+}
+
 export type OpResult =
   | Record<never, never>
+  /** Of a versionstamped put, until the commit: `namedAt` makes `key` of it. */
+  | { readonly stamped: Stamped }
+  | { readonly key: Uint8Array }
   | ({ readonly found: boolean; readonly value?: Uint8Array; readonly commitTs?: Timestamp | undefined } & VersionEnd)
   | { readonly pairs: readonly MergedPair[] }
   | { readonly value: Uint8Array }
@@ -112,6 +122,7 @@ export interface OpTarget {
   getToWrite: OpTarget['get']
   put(key: Uint8Array, value: Uint8Array, end?: PutOptions, waitMs?: number, signal?: LazySignal): Awaitable<void>
   insert: OpTarget['put']
+  putStamped(key: Uint8Array, value: Uint8Array, stamp: Stamp, expireTs?: Timestamp): number
   delete(key: Uint8Array, lockWaitMs?: number, signal?: LazySignal): Awaitable<void>
   scan(order: ScanOrder, lockWaitMs?: number, signal?: LazySignal): Awaitable<MergedScan>
 }
@@ -165,6 +176,10 @@ function runOp({ txn, nowTs, signal }: Running, op: Op, index: number): Awaitabl
     case 'scan':
       return after(txn.scan(op, undefined, signal), ({ pairs }) => ({ pairs }))
     case 'put':
+      if (op.stamp !== undefined) {
+        const counter = txn.putStamped(op.key, op.value, op.stamp, expireTsOf(op.expiry, nowTs))
+        return { stamped: { key: op.key, counter } }
+      }
       return after(txn.put(op.key, op.value, endOf(op, nowTs), undefined, signal), done)
     case 'delete':
       return after(txn.delete(op.key, undefined, signal), done)
@@ -188,6 +203,15 @@ function runOp({ txn, nowTs, signal }: Running, op: Op, index: number): Awaitabl
     case 'delete_range':
       return deleteRange(txn, op, signal)
   }
+}
+
+/** @returns the results with the keys of versionstamped puts, or without them as long as there is no commit_ts. */
+export function namedAt(results: readonly OpResult[], commitTs: Timestamp | undefined): readonly OpResult[] {
+  if (!results.some((result) => 'stamped' in result)) return results
+  return results.map((result) => {
+    if (!('stamped' in result)) return result
+    return commitTs === undefined ? DONE : { key: stampedKey(result.stamped, commitTs) }
+  })
 }
 
 function gotten(found: MergedVersion | undefined): OpResult {

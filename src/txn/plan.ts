@@ -4,7 +4,7 @@ import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import type { LatchSet } from '../store/latch-set.js'
 import { effectLatches } from './commit-effects.js'
 import type { OneShot } from './one-shot.js'
-import { isRangeOp } from './op.js'
+import { isRangeOp, isStamped } from './op.js'
 
 /** Keys of a one-shot transaction, by `keyText`. A key may be in both sets. */
 export interface OneShotKeys {
@@ -15,6 +15,8 @@ export interface OneShotKeys {
   readonly deletesRange: boolean
   /** Keys in `written` that are absent may be left alone. */
   readonly touches: boolean
+  /** Keys are written that only the commit_ts tells. They need no latches. */
+  readonly stamps: boolean
 }
 
 export interface Plan {
@@ -45,7 +47,7 @@ export function* planOf({ checks, ops, isolation, commitEffects, idempotency }: 
   }
   for (const op of ops) {
     if (isTime()) yield
-    if (isRangeOp(op)) continue
+    if (isRangeOp(op) || isStamped(op)) continue
     const text = keyText(op.key)
     if (op.op !== 'get') written.add(text)
     if (op.op !== 'put' && op.op !== 'delete') read.set(text, op.key)
@@ -59,7 +61,7 @@ export function* planOf({ checks, ops, isolation, commitEffects, idempotency }: 
     }
   const deletesRange = ops.some(({ op }) => op === 'delete_range')
   const touches = ops.some(({ op }) => op === 'touch')
-  const keys = { written, read, deletesRange, touches }
+  const keys = { written, read, deletesRange, touches, stamps: ops.some(isStamped) }
   if (written.size === 0 || deletesRange) return { keys, latchSet: undefined }
   const onlyRead: string[] = []
   for (const text of held) if (!written.has(text)) onlyRead.push(text)

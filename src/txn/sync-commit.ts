@@ -6,6 +6,7 @@ import { runToEnd } from '../event-loop/time-slicer.js'
 import type { GetAnswer, PrewriteMutation, PrewriteRequest, Version } from '../percolator/api.js'
 import { outcomeKey } from '../percolator/codec/outcome-key.js'
 import { primaryOf } from '../percolator/commit-effects.js'
+import { primaryAmong } from '../percolator/stamped-key.js'
 import type { AnswerLease } from '../store/answer-budget.js'
 import type { PrewriteSync, Store } from '../store/store.js'
 import { TIMESTAMP_MAX, type Timestamp, timestampFromMs } from '../timestamp.js'
@@ -14,7 +15,7 @@ import { effectCount, effectLatches, mayChange, seeingFence } from './commit-eff
 import { CountedReads } from './counted-reads.js'
 import { COMMIT_TS_OF_ROW } from './idempotency.js'
 import type { OneShot, OneShotDone } from './one-shot.js'
-import { isAttaching, isRangeOp, isRead, type Op, type OpResult, runOps } from './op.js'
+import { isAttaching, isRangeOp, isRead, isStamped, type Op, type OpResult, runOps } from './op.js'
 import type { Outcomes } from './outcomes.js'
 import { planOf } from './plan.js'
 import { type Found, SyncWrites } from './sync-writes.js'
@@ -135,7 +136,7 @@ export class SyncCommit {
   ): boolean {
     const row = idempotency && this.#outcomes.rowOf(idempotency, { startTs, commitTs: COMMIT_TS_OF_ROW, results })
     const all = row === undefined ? mutations : [...mutations, row]
-    const primary = all[0]?.key ?? primaryOf(commitEffects ?? {})
+    const primary = primaryAmong(all) ?? primaryOf(commitEffects ?? {})
     if (primary === undefined) throw new Error('a transaction that writes has neither writes nor commit effects')
     const request = onePhaseRequest(startTs, primary, all, undefined, seeingFence(commitEffects))
     return prewrite(request, (error, answer) => {
@@ -170,10 +171,10 @@ export class SyncCommit {
 function writtenBy({ ops, commitEffects, idempotency }: OneShot): readonly string[] {
   const own = idempotency === undefined ? [] : [keyText(outcomeKey(idempotency.key))]
   const [first] = ops
-  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && commitEffects === undefined)
+  if (ops.length === 1 && first !== undefined && !isRangeOp(first) && !isStamped(first) && commitEffects === undefined)
     return [keyText(first.key), ...own]
   const written = new Set<string>()
-  for (const op of ops) if (!isRangeOp(op)) written.add(keyText(op.key))
+  for (const op of ops) if (!isRangeOp(op) && !isStamped(op)) written.add(keyText(op.key))
   for (const text of effectLatches(commitEffects ?? {}, ops)) written.add(text)
   return [...written, ...own]
 }
@@ -192,5 +193,10 @@ function runSync(ops: readonly Op[], found: Found, startTs: Timestamp, answer?: 
 
 /** Nothing but writes: what a store without calculated timestamps can take at once. */
 function isBlind({ checks, ops, commitEffects, idempotency }: OneShot): boolean {
-  return checks.length === 0 && commitEffects === undefined && idempotency === undefined && !ops.some(isRead)
+  return (
+    checks.length === 0 &&
+    commitEffects === undefined &&
+    idempotency === undefined &&
+    !ops.some((op) => isRead(op) || isStamped(op))
+  )
 }

@@ -3,6 +3,7 @@ import type { MergedVersion } from '../coordinator/transaction.js'
 import type { PutOptions } from '../coordinator/write-buffer.js'
 import type { PrewriteMutation, Version } from '../percolator/api.js'
 import { alreadyExists } from '../percolator/errors.js'
+import { type Stamp, type StampedPut, stampedMutations } from '../percolator/stamped-key.js'
 import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 import type { OpTarget } from './op.js'
@@ -16,6 +17,7 @@ export class SyncWrites implements OpTarget {
   readonly #startTs: Timestamp
   /** By `keyText`. */
   readonly #writes = new Map<string, PrewriteMutation>()
+  readonly #stamped: StampedPut[] = []
 
   /**
    * @param found has the keys of all ops that read.
@@ -27,7 +29,8 @@ export class SyncWrites implements OpTarget {
   }
 
   mutations(): PrewriteMutation[] {
-    return [...this.#writes.values()]
+    const mutations = [...this.#writes.values()]
+    return this.#stamped.length === 0 ? mutations : [...mutations, ...stampedMutations(this.#stamped, this.#startTs)]
   }
 
   get(key: Uint8Array): MergedVersion | undefined {
@@ -51,6 +54,12 @@ export class SyncWrites implements OpTarget {
     const keepsLease = own === undefined ? keeps?.leaseFence !== undefined : own.keepsLease === true
     if (keepsLease) this.#writes.set(text, { op: 'put', key, value, expireTs, keepsLease })
     else this.#writes.set(text, expireTs === 0 ? { op: 'put', key, value } : { op: 'put', key, value, expireTs })
+  }
+
+  putStamped(key: Uint8Array, value: Uint8Array, stamp: Stamp, expireTs: Timestamp = 0): number {
+    const counter = this.#stamped.length
+    this.#stamped.push({ key, counter, stamp, value, expireTs })
+    return counter
   }
 
   delete(key: Uint8Array): void {

@@ -134,6 +134,25 @@ describe.each(BACKENDS)('$backend', ({ openDb }) => {
       expect((await db.getVersion('n'))?.expireTs).toBeGreaterThan(before?.expireTs ?? 0)
     })
 
+    test('a versionstamped put ends in the commit timestamp', async () => {
+      const { db } = await start()
+      const txn = await db.begin({ mode })
+      await txn.put('log/', 'a', { versionstamp: true })
+      await txn.put('n', '1')
+      await txn.put('log/', 'b', { versionstamp: true, ttl: '1h' })
+      expect(txn.versionstamped).toBeUndefined()
+      expect(await txn.get('log/')).toBeUndefined()
+      const commitTs = await txn.commit()
+      const [first = Buffer.alloc(0), second = Buffer.alloc(0)] = txn.versionstamped ?? []
+      expect(Buffer.from(first).subarray(4).toString('hex')).toBe(`${commitTs.toString(16).padStart(16, '0')}0000`)
+      expect(Buffer.compare(first, second)).toBe(-1)
+      expect(await db.getVersion(first)).toMatchObject({ value: 'a', commitTs })
+      expect(await db.getVersion(second)).toMatchObject({ value: 'b', commitTs, expireTs: expect.any(Number) })
+      expect(await db.get('n')).toBe('1')
+      const both = { versionstamp: true, lease: 'l' }
+      await expect(db.transaction((txn) => txn.put('log/', '', both), { mode })).rejects.toThrow('lease')
+    })
+
     test('a version is that of the snapshot; an own write has none yet', async () => {
       const { db } = await start()
       const { commitTs } = await db.put('k', 'old', { ttl: '1h' })

@@ -205,7 +205,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   'Txn.deleteRange': { call: (given) => txn.deleteRange(withPrefix(given)), options: [...RANGE, 'limit'] },
   'Txn.scan': { call: (given) => collect(txn.scan(given)), options: SCAN },
   // They take no conditions, and their namesakes of Db do: a condition must not be dropped without a word.
-  'Txn.put': { call: (given) => txn.put('k', 'v', given), options: [...EXPIRY, 'lease'] },
+  'Txn.put': { call: (given) => txn.put('k', 'v', given), options: [...EXPIRY, 'lease', 'versionstamp'] },
   'Txn.delete': { call: (...given: []) => txn.delete('k', ...given), options: [] },
   'Txn.insert': { call: (given) => txn.insert(`new ${Math.random()}`, 'v', given), options: [...EXPIRY, 'lease'] },
   'Txn.increment': { call: (given) => txn.increment('k', 1, given), options: EXPIRY },

@@ -115,6 +115,10 @@ export class SnapshotStore implements RowAccess {
     return { key, lock, writes: depth === 'none' ? [] : writes.slice(0, end === -1 ? writes.length : end + 1) }
   }
 
+  claim(): never {
+    throw new Error('no call of a world is versionstamped')
+  }
+
   lockedBy(): Promise<never> {
     throw new Error('every call of a world names its keys')
   }

@@ -11,7 +11,15 @@ test.each([1, 2])('given up before op %i begins, which fails: its failure is hea
     throw new Error('locked')
   }
   const put = (): void => abort.abort(new Error('given up'))
-  const txn: OpTarget = { get: locked, getToWrite: locked, put, insert: locked, delete: put, scan: locked }
+  const txn: OpTarget = {
+    get: locked,
+    getToWrite: locked,
+    put,
+    putStamped: () => 0,
+    insert: locked,
+    delete: put,
+    scan: locked,
+  }
   if (number === 1) put()
   const ops: readonly Op[] = [{ op: 'put', key: utf8('a'), value: utf8('1') }, SCAN]
   await expect(runOps(txn, ops.slice(2 - number), 0, undefined, abort.signal)).rejects.toThrow('locked')

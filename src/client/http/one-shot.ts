@@ -35,6 +35,8 @@ export type Op =
       /** The key is deleted when this lease ends. The lease must be among the checks. */
       readonly lease?: string | undefined
     } & OpExpiry)
+  /** The key that is written, which the result names, is `key` followed by the commit timestamp. */
+  | ({ readonly op: 'put'; readonly key: Bytes; readonly value: Bytes; readonly versionstamp: true } & OpExpiry)
   | ({ readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined } & OpExpiry)
   | ({ readonly op: 'min' | 'max'; readonly key: Bytes; readonly by: number } & OpExpiry)
   | ({ readonly op: 'touch'; readonly key: Bytes; readonly persist?: boolean | undefined } & OpExpiry)
@@ -56,10 +58,11 @@ export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' |
 }
 
 /**
- * The result of one op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment, min
+ * The result of one op: of a put with `versionstamp` `key`; of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment, min
  * and max the new `value`.
  */
 interface OpResult {
+  readonly key?: Uint8Array
   readonly found?: boolean
   readonly value?: Uint8Array
   readonly commitTs?: Timestamp

@@ -7,6 +7,7 @@ import type { GetAnswer } from '../../percolator/api.js'
 import type { CommitEffects } from '../../percolator/commit-effects.js'
 import { noRoom } from '../../store/answer-budget.js'
 import type { OneShot, OneShotAnswer } from '../../txn/one-shot.js'
+import { namedAt } from '../../txn/op.js'
 import type { Work } from '../admission/admission.js'
 import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
@@ -66,7 +67,7 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
         if (answer === undefined) throw error
         const { startTs, commitTs } = answer
         if (call.caller.isTraced) call.committed = { startTs, commitTs } // The other fields may be long.
-        const shown = isOneWrite ? { commitTs } : answer
+        const shown = isOneWrite ? { commitTs } : { ...answer, results: namedAt(answer.results, commitTs) }
         call.end(dataText(shown, call.headers.answerFormat, call.grant))
       } catch (problem) {
         fail(call, problem)

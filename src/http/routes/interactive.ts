@@ -1,7 +1,9 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { invalid } from '../../errors/kv-error.js'
 import { TXN_TTL_MS_DEFAULT } from '../../limits.js'
+import { stampedKey } from '../../percolator/stamped-key.js'
 import { conditionalWriteError } from '../../txn/failed-condition.js'
+import { namedAt } from '../../txn/op.js'
 import { rawBodies, rawValueOf } from '../admission/raw-bodies.js'
 import { timeoutSignal, untilDeadline, waitingSignal } from '../connections/deadline.js'
 import { answer } from '../wire/answer.js'
@@ -15,7 +17,7 @@ import { requestKey, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { lockWaitMs, queryFlag, type RawQuery } from '../wire/query.js'
 import { readKeyInTxn, scanKeys } from '../wire/schemas/kv.js'
 import * as schemas from '../wire/schemas/txn.js'
-import { isWrite, opOf, requireFewKeys } from '../wire/wire-op.js'
+import { isWrite, opOf, requireKeysWithin } from '../wire/wire-op.js'
 import type { AppContext } from './context.js'
 import { forwardToOwners } from './forward-to-owners.js'
 import { answerScan, readScan, SCAN_PARAMETERS } from './scan.js'
@@ -120,8 +122,9 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
     const given = (await decodeOps(request)).ops
     if (given.some(isWrite)) request.grant.requireWrite()
     const ops = given.map(opOf)
-    requireFewKeys(ops, limits)
-    return answer(request, reply, { results: await transactions.run(txnOf(request), ops, signal) })
+    requireKeysWithin(ops, limits)
+    const results = await transactions.run(txnOf(request), ops, signal)
+    return answer(request, reply, { results: namedAt(results, undefined) })
   })
 
   const decodeCommit = decoderOf(schemas.commit.body, limits)
@@ -139,7 +142,9 @@ export function interactiveRoutes(app: FastifyInstance, context: AppContext): vo
       if (transactions.isOpen(id)) await requireObserved(commitEffects, database)
     }
     const outcome = await transactions.commit(id, idempotency, commitEffects, signal, request.raw.progress?.stages)
-    return answerOutcome(request, reply, outcome, outcome.answer)
+    const { commitTs, stamped } = outcome.answer
+    const keys = stamped?.map((one) => stampedKey(one, commitTs))
+    return answerOutcome(request, reply, outcome, { commitTs, ...(keys && { keys }) })
   })
 
   app.post('/v1/txn/:txn/rollback', { schema: schemas.rollback, config: ending }, async (request, reply) => {

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import { namedAt } from '../../txn/op.js'
 import { untilDeadline } from '../connections/deadline.js'
 import { refreshNamed, requireAccess, requireObserved } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
@@ -23,7 +24,8 @@ export function txnRoutes(app: FastifyInstance, { database, limits }: AppContext
       const outcome = await untilDeadline(request, reply, (signal, handover) =>
         database.transact({ ...asked, caller: request.grant.identity, idempotency, signal, handover }),
       )
-      return answerOutcome(request, reply, outcome, outcome.answer)
+      const { results, ...times } = outcome.answer
+      return answerOutcome(request, reply, outcome, { ...times, results: namedAt(results, times.commitTs) })
     },
   )
 }

@@ -8,7 +8,7 @@ import { commitEffectsOf } from './commit-effects.js'
 import type { Decoded } from './decode.js'
 import type { Static } from './schemas/schema.js'
 import type { oneShot } from './schemas/txn.js'
-import { isWrite, opOf, requireFewKeys } from './wire-op.js'
+import { isWrite, opOf, requireKeysWithin } from './wire-op.js'
 
 export function oneShotOf(body: Decoded<Static<typeof oneShot.body>>, grant: Grant, limits: Limits): OneShot {
   const { checks = [], ops = [], isolation, maxRetries = MAX_RETRIES_DEFAULT } = body
@@ -16,7 +16,7 @@ export function oneShotOf(body: Decoded<Static<typeof oneShot.body>>, grant: Gra
   if (ops.some(isWrite)) grant.requireWrite()
   const commitEffects = commitEffectsOf({ ...body, leases }, grant, limits)
   const asked = ops.map(opOf)
-  requireFewKeys(asked, limits)
+  requireKeysWithin(asked, limits)
   return { checks: keyChecks, ops: asked, isolation, commitEffects, maxRetries, lockWaitMs: LOCK_WAIT_MS_DEFAULT }
 }
 

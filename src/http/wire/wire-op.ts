@@ -1,7 +1,9 @@
+import { requireKey } from '../../bytes/byte-limits.js'
 import { snakeCase } from '../../bytes/field-names.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { DELETE_RANGE_LIMIT_DEFAULT, type Limits, SCAN_LIMIT_DEFAULT } from '../../limits.js'
 import { type Expiry, NEVER } from '../../percolator/expiry.js'
+import { STAMP_LENGTHS, type Stamp } from '../../percolator/stamped-key.js'
 import type { Op } from '../../txn/op.js'
 import type { Decoded } from './decode.js'
 import { expiryOf } from './expiry.js'
@@ -13,7 +15,7 @@ type WireOp = Decoded<TxnOp>
 const COUNTER_FIELDS: readonly (keyof WireOp)[] = ['op', 'key', 'by', 'ttlMs', 'expireTs']
 const FIELDS: Readonly<Record<Exclude<Op['op'], 'update'>, readonly (keyof WireOp)[]>> = {
   get: ['op', 'key'],
-  put: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
+  put: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease', 'versionstamp'],
   delete: ['op', 'key'],
   insert: ['op', 'key', 'value', 'ttlMs', 'expireTs', 'lease'],
   increment: COUNTER_FIELDS,
@@ -28,8 +30,14 @@ export function isWrite({ op }: Pick<WireOp, 'op'>): boolean {
   return op !== 'get' && op !== 'scan'
 }
 
-/** @throws KvError `payload_too_large` when the ops could write more keys than a request may name. */
-export function requireFewKeys(ops: readonly Op[], { requestKeysMax: limit }: Pick<Limits, 'requestKeysMax'>): void {
+/** @throws KvError `payload_too_large` when the ops could write too many keys, or the commit_ts makes a key too long. */
+export function requireKeysWithin(
+  ops: readonly Op[],
+  { requestKeysMax: limit, keyBytesMax }: Pick<Limits, 'requestKeysMax' | 'keyBytesMax'>,
+): void {
+  for (const [index, op] of ops.entries())
+    if (op.op === 'put' && op.stamp !== undefined)
+      requireKey(op.key, `ops[${index}].key`, keyBytesMax - STAMP_LENGTHS[op.stamp])
   const keys = ops.reduce((sum, op) => sum + (op.op === 'delete_range' ? op.limit : 1), 0)
   if (keys <= limit) return
   const detail = `the ops could delete more than ${limit} keys: give a lower limit to delete_range`
@@ -59,6 +67,7 @@ export function opOf(given: WireOp, index: number): Op {
         value: need('value'),
         expiry: expiryOf(given, `ops[${index}].`),
         lease: given.lease,
+        ...(given.versionstamp ? { stamp: stampOf(given, index) } : {}),
       }
     case 'increment':
     case 'min':
@@ -80,6 +89,11 @@ export function opOf(given: WireOp, index: number): Op {
       return { op: 'delete_range', start, end, limit: given.limit ?? DELETE_RANGE_LIMIT_DEFAULT }
     }
   }
+}
+
+function stampOf({ lease }: WireOp, index: number): Stamp {
+  if (lease === undefined) return 'bytes'
+  throw invalid(`ops[${index}].versionstamp`, `ops[${index}].versionstamp does not go with lease`)
 }
 
 /** @throws KvError `invalid_argument` unless exactly one of the three fields is given. */

@@ -51,7 +51,8 @@ interface ToLock {
 
 /** A plain put or delete only asks whether another transaction wrote since `startTs`. */
 export function prewriteDepth(mutation: PrewriteMutation): HistoryDepth {
-  const { op, assertion, keepsLease = false } = mutation
+  const { op, assertion, keepsLease = false, keyAt } = mutation
+  if (keyAt !== undefined) return 'none' // Nobody else can have written the key.
   const needsValue = op === 'insert' || op === 'check_not_exists' || assertion !== undefined || keepsLease
   return needsValue ? 'data' : 'since'
 }
@@ -127,6 +128,8 @@ export function prewrite(
     for (const { row, mutation } of toLock) mutations.push(...writeNow(row, mutation, request, minCommitTs, context))
     return done({ onePcCommitTs: minCommitTs }, mutations)
   }
+  if (toLock.some(({ mutation }) => mutation.keyAt !== undefined))
+    throw new Error('a versionstamped put whose key is not known yet cannot be locked')
   for (const { row, mutation, status } of toLock) {
     const keyMinCommitTs =
       kind === 'async' ? leastCommitTs(calculated, status) : leastPlainCommitTs(request, status, context)
@@ -392,7 +395,7 @@ function writeNow(
   commitTs: Timestamp,
   context: PrewriteContext,
 ): Mutation[] {
-  const { key } = row
+  const key = mutation.keyAt === undefined ? row.key : mutation.keyAt(commitTs)
   const value = mutation.value
   const isShort = value !== undefined && value.length <= context.shortValueBytesMax
   const write: WriteRecord = {

@@ -1,7 +1,8 @@
 import { invalid, isKvError, KvError } from '../../errors/kv-error.js'
+import { printKey } from '../../errors/print-key.js'
 import { prewrite as decidePrewrite, prewriteDepth } from '../../percolator/actions/prewrite.js'
 import type { PrewriteAnswer, PrewriteRequest, ValidateReadsRequest } from '../../percolator/api.js'
-import { belowSafePoint, keyLocked, withEntries } from '../../percolator/errors.js'
+import { belowSafePoint, keyLocked, withEntries, writeConflict } from '../../percolator/errors.js'
 import type { RowView } from '../../percolator/row.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { DecidedEffects } from '../observed.js'
@@ -134,10 +135,17 @@ function decide(
   // Every timestamp handed out from now on must be above a calculated one.
   const observed = rows.observe(commitTs ?? value.minCommitTs ?? 0)
   observed?.catch(() => {}) // It is awaited after the write, which may fail first when the disk fails.
+  const claimed = commitTs === undefined || isRepeat ? undefined : stampedKeys(request, commitTs)
+  if (claimed !== undefined && commitTs !== undefined) {
+    // Until it is observed, another commit may calculate the same commit_ts.
+    const isUnique = observed === undefined && rows.lastTs >= commitTs
+    if (!isUnique || !rows.claim(claimed, startTs)) return stampTaken(claimed, request, commitTs)
+  }
   return {
     ok: true,
     value,
     mutations,
+    claimed,
     onePc: request,
     decidedEffects,
     // Only for a request that commits now.
@@ -151,6 +159,23 @@ function decide(
         : undefined,
     observed,
   }
+}
+
+/** @returns undefined without versionstamped puts. */
+function stampedKeys({ mutations }: PrewriteRequest, commitTs: Timestamp): readonly Uint8Array[] | undefined {
+  if (!mutations.some(({ keyAt }) => keyAt !== undefined)) return undefined
+  return mutations.flatMap(({ keyAt }) => (keyAt === undefined ? [] : [keyAt(commitTs)]))
+}
+
+/** The next try commits at a later timestamp, which makes other keys. */
+function stampTaken(
+  [key = new Uint8Array()]: readonly Uint8Array[],
+  request: PrewriteRequest,
+  commitTs: Timestamp,
+): Decision<PrewriteAnswer> {
+  const detail = `the key ${printKey(key)}, which the commit_ts makes, belongs to another transaction`
+  const error = writeConflict(key, request, { startTs: commitTs, commitTs }, 'optimistic', detail)
+  return { ok: false, error: withEntries([error]) }
 }
 
 /** Every failed prewrite lists its failures in `errors`, including those of the validation of reads. */

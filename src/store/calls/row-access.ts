@@ -52,6 +52,11 @@ export interface RowAccess {
   update<T>(change: Change<T>): Promise<T>
   /** Needs the latch of the key. @param depth default `txn`. */
   historyOf(key: Uint8Array, startTs: Timestamp, depth?: HistoryDepth): Promise<readonly WriteRecord[]>
+  /**
+   * Takes the latches of keys that a commit_ts made, in a store that commits in one phase, until the decision that has them is
+   * written. @returns false, with no latch taken, when another transaction has locked or written one of them, or is about to.
+   */
+  claim(keys: readonly Uint8Array[], startTs: Timestamp): boolean
   /** Keys by start_ts. On a shared store a primary comes first: callers end locks in portions, and the primary decides. */
   lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>>
 }
@@ -112,6 +117,8 @@ export interface Decided<T> extends WriteOptions {
   readonly ok: true
   readonly value: T
   readonly mutations: readonly Mutation[]
+  /** Keys that `claim` has taken. */
+  readonly claimed?: readonly Uint8Array[] | undefined
   /** The store awaits it after the write and before the answer. */
   readonly observed?: Promise<void> | undefined
 }

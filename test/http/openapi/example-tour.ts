@@ -80,6 +80,10 @@ async function transactions(call: Call): Promise<void> {
   })
   await call('transact', 'An insert of what is there', { body: { ops: [{ op: 'insert', key: 'fruits', value: '1' }] } })
 
+  await call('transact', 'An entry of a log', {
+    body: { ops: [{ op: 'put', key: { base64: 'bG9n/w==' }, value: 'plums are in', versionstamp: true }] },
+  })
+
   for (const key of ['old/1', 'old/2', 'old/3']) await call('putKey', `A value at ${key}`, { path: { key }, body: 'x' })
   await call('deleteRange', 'Two of three', { query: { prefix: 'old/', limit: '2' } })
   await call('transact', 'A range', { body: { ops: [{ op: 'delete_range', prefix: 'old/' }] } })
@@ -92,7 +96,15 @@ async function transactions(call: Call): Promise<void> {
   await call('headKeyInTransaction', 'Version and length', { path: { txn, key: 'fruits' } })
   await call('deleteKeyInTransaction', 'A key', { path: { txn, key: 'fruit/plum' } })
   await call('scanKeysInTransaction', 'A page', { path: { txn }, query: { prefix: 'fruit/' } })
-  await call('runOps', 'An increment', { path: { txn }, body: { ops: [{ op: 'increment', key: 'fruits' }] } })
+  await call('runOps', 'An increment', {
+    path: { txn },
+    body: {
+      ops: [
+        { op: 'increment', key: 'fruits' },
+        { op: 'put', key: { base64: 'bG9n/w==' }, value: 'one more', versionstamp: true },
+      ],
+    },
+  })
   await call('readTransaction', 'An open one', { path: { txn } })
   await call('commitTransaction', 'A commit', { path: { txn }, body: {} })
   await call('rollbackTransaction', 'Too late', { path: { txn }, body: {} })

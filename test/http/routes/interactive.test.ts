@@ -521,6 +521,21 @@ describe('ops', () => {
     expect((await server.get('/v1/kv/n')).body).toBe('4')
   })
 
+  test('the commit names the keys of versionstamped puts, and a repeat its commit_ts', async () => {
+    const server = await start()
+    for (const mode of ['optimistic', 'pessimistic']) {
+      const txn = await begin(server, { mode })
+      const append = { op: 'put', key: 'log/', value: mode, versionstamp: true }
+      expect(okBody(await txn.ops([append, { op: 'scan', prefix: 'log/' }, append]))).toEqual({
+        results: [{}, { pairs: expect.any(Array) }, {}],
+      })
+      const { commit_ts: commitTs, keys } = okBody(await txn.commit())
+      const { pairs } = (await server.get('/v1/kv?prefix=log/')).json()
+      expect(pairs.slice(-2)).toEqual((keys as Json[]).map((key) => ({ key, value: mode, commit_ts: commitTs })))
+      expect(okBody(await txn.commit())).toEqual({ commit_ts: commitTs })
+    }
+  })
+
   test('a list that fails changes nothing, and what was there before stays', async () => {
     const server = await start()
     await server.put('old', 'text')

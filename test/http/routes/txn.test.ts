@@ -233,6 +233,77 @@ describe('increment', () => {
   })
 })
 
+describe('versionstamp', () => {
+  /** Never UTF-8 with the bytes that follow, so it is always shown as Base64. */
+  const LOG = Buffer.from('log\xff', 'latin1')
+  const asWire = (key: Buffer): Json => ({ base64: key.toString('base64') })
+  const append = (value: string, rest: Json = {}): Json => ({
+    op: 'put',
+    key: asWire(LOG),
+    value,
+    versionstamp: true,
+    ...rest,
+  })
+  const stampedAt = (commitTs: number, counter: number): Json => {
+    const stamp = Buffer.alloc(10)
+    stamp.writeBigUInt64BE(BigInt(commitTs))
+    stamp.writeUInt16BE(counter, 8)
+    return asWire(Buffer.concat([LOG, stamp]))
+  }
+
+  test('the answer names the key, which ends in the commit_ts', async () => {
+    const server = await start()
+    const body = await server.txn({
+      ops: [append('a'), { op: 'put', key: 'k', value: '' }, append('b', { ttl_ms: 60_000 })],
+    })
+    const commitTs = numberOf(body, 'commit_ts')
+    expect(body['results']).toEqual([{ key: stampedAt(commitTs, 0) }, {}, { key: stampedAt(commitTs, 1) }])
+    const { pairs } = (await server.get('/v1/kv?prefix=log%ff')).json()
+    expect(pairs).toEqual([
+      { key: stampedAt(commitTs, 0), value: 'a', commit_ts: commitTs },
+      { key: stampedAt(commitTs, 1), value: 'b', commit_ts: commitTs, expire_ts: expect.any(Number) },
+    ])
+  })
+
+  test('a repeat under an Idempotency-Key writes nothing, and names the same keys', async () => {
+    const server = await start()
+    const headers = { 'idempotency-key': 'once' }
+    const send = () => server.post('/v1/txn', { ops: [append('a')] }, headers)
+    const first = (await send()).json()
+    expect((await send()).json()).toEqual(first)
+    expect(first.results).toEqual([{ key: stampedAt(first.commit_ts, 0) }])
+    expect((await server.get('/v1/kv?prefix=log%ff')).json().pairs).toHaveLength(1)
+    expectProblem(await server.post('/v1/txn', { ops: [append('b')] }, headers), 'idempotency_mismatch')
+    expectProblem(
+      await server.post('/v1/txn', { ops: [append('a', { versionstamp: false })] }, headers),
+      'idempotency_mismatch',
+    )
+  })
+
+  test('many at once are all there', async () => {
+    const server = await start()
+    const answers = await Promise.all(Array.from({ length: 100 }, (_, i) => server.txn({ ops: [append(`${i}`)] })))
+    const { pairs } = (await server.get('/v1/kv?prefix=log%ff&limit=1000')).json()
+    expect(pairs).toHaveLength(100)
+    const keys = answers.map((answer) => JSON.stringify(listOf(answer, 'results')[0]?.['key']))
+    expect(new Set(keys)).toEqual(new Set(pairs.map(({ key }: Json) => JSON.stringify(key))))
+  })
+
+  test('what is refused', async () => {
+    const server = await start({ limits: { keyBytesMax: 20 } })
+    for (const op of ['insert', 'delete', 'increment'])
+      expectProblem(await run(server, [{ op, key: 'k', versionstamp: true }]), 'invalid_argument', {
+        field: 'ops[0].versionstamp',
+      })
+    expectProblem(await run(server, [append('', { lease: 'l' })]), 'invalid_argument', { field: 'ops[0].versionstamp' })
+    expectProblem(await run(server, [append('', { versionstamp: 1 })]), 'invalid_argument')
+    expectProblem(await run(server, [append('', { key: 'k'.repeat(11) })]), 'payload_too_large', {
+      field: 'ops[0].key',
+    })
+    expect((await results(server, [append('', { key: 'k'.repeat(10) })]))[0]).toHaveProperty('key')
+  })
+})
+
 describe('checks', () => {
   test('every check that failed is listed, the first one leads', async () => {
     const server = await start()

@@ -65,6 +65,7 @@ class Tour {
     const ops = [
       { op: 'get', key: 'a' },
       { op: 'put', key: 'c', value: '3' },
+      { op: 'put', key: 'log/', value: '3', versionstamp: true },
       { op: 'scan', prefix: '' },
       { op: 'increment', key: 'n' },
       { op: 'min', key: 'n', by: 1 },

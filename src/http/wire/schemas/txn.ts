@@ -48,6 +48,10 @@ export const TxnOp = object({
     optional(LeaseName),
     'Of `put` and `insert`: the end of this lease deletes the key, with all others in one transaction, within 2 s, before the answer to a release and before the next grant. The transaction must check the lease (400), which has 10 000 keys at most. `touch`, `increment`, `min` and `max` keep it; a `put` without it ends it.',
   ),
+  versionstamp: described(
+    Flag,
+    'Of `put`, without `lease`: the key that is written is `key` followed by 10 bytes, the `commit_ts` in 8 and in 2 how many such puts of the transaction came before, both big endian. So their order is that of the commits, no two are the same, and no reader of the range ever finds one below those that it has seen. Ops of the same transaction do not see it.',
+  ),
   persist: described(Flag, 'Of `touch`: true, for a version that does not expire.'),
   prefix: described(range.prefix, 'Of `scan`: all keys that begin with it. Does not go with `start` or `end`.'),
   start: described(range.start, 'Of `scan`: first key of the range.'),
@@ -65,35 +69,36 @@ const Ops = described(
   'In order; each sees the snapshot and the writes of the ops before it.',
 )
 
-/** One result per op, in their order. A value without `commit_ts` is a write of this transaction. */
-export const Results = described(
-  Type.Array(
-    Type.Union([
-      Type.Object(
-        {
-          found: Type.Boolean(),
-          value: optional(Value),
-          commit_ts: described(optional(Timestamp), 'Absent for a write of this transaction.'),
-          expire_ts: ExpireTs,
-          lease_fence: LeaseFence,
-        },
-        { title: 'get, touch' },
-      ),
-      Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
-      Type.Object(
-        {
-          deleted: Count,
-          more: described(Type.Boolean(), 'Whether the range had more keys.'),
-          last: described(optional(Key), 'Where there are `more`: the last key that it deleted.'),
-        },
-        { title: 'delete_range' },
-      ),
-      Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment, min, max' }),
-      Type.Object({}, { title: 'put, delete, insert' }),
-    ]),
+const Result = Type.Union([
+  Type.Object(
+    {
+      found: Type.Boolean(),
+      value: optional(Value),
+      commit_ts: described(optional(Timestamp), 'Absent for a write of this transaction.'),
+      expire_ts: ExpireTs,
+      lease_fence: LeaseFence,
+    },
+    { title: 'get, touch' },
   ),
-  'One per op, in their order.',
+  Type.Object({ pairs: Type.Array(Pair) }, { title: 'scan' }),
+  Type.Object(
+    {
+      deleted: Count,
+      more: described(Type.Boolean(), 'Whether the range had more keys.'),
+      last: described(optional(Key), 'Where there are `more`: the last key that it deleted.'),
+    },
+    { title: 'delete_range' },
+  ),
+  Type.Object({ value: described(Value, 'The new value, as decimal text.') }, { title: 'increment, min, max' }),
+  Type.Object({}, { title: 'put, delete, insert' }),
+])
+const StampedResult = Type.Object(
+  { key: described(Key, 'The key that was written.') },
+  { title: 'put with versionstamp' },
 )
+
+const IN_ORDER = 'One per op, in their order. A value without `commit_ts` is a write of this transaction.'
+export const Results = described(Type.Array(Type.Union([Result, StampedResult])), IN_ORDER)
 
 export const oneShot = {
   body: object({
@@ -157,7 +162,10 @@ export const begin = {
 
 export const writeKeyInTxn = answering(Nothing)
 
-export const runOps = { body: object({ ops: Ops }), ...answering(Type.Object({ results: Results })) }
+export const runOps = {
+  body: object({ ops: Ops }),
+  ...answering(Type.Object({ results: described(Type.Array(Result), IN_ORDER) })),
+}
 
 export const commit = {
   body: object({
@@ -168,7 +176,13 @@ export const commit = {
     ...riders,
   }),
   ...answering(
-    Type.Object({ commit_ts: described(Timestamp, 'Of a transaction that wrote nothing: its `start_ts`.') }),
+    Type.Object({
+      commit_ts: described(Timestamp, 'Of a transaction that wrote nothing: its `start_ts`.'),
+      keys: described(
+        optional(Type.Array(Key)),
+        'The keys of the puts with `versionstamp`, in their order. A repeat has them only with an `Idempotency-Key`.',
+      ),
+    }),
   ),
 }
 

@@ -233,8 +233,12 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
     // One turn of the event loop from here until the locks are published: see `Reads.get`.
     const decision = decide(rows)
     if (!decision.ok) throw decision.error
-    requireAccess?.(decision.mutations, rows)
-    await timed(stages, 'writeMs', this.apply(decision.mutations, decision))
+    try {
+      requireAccess?.(decision.mutations, rows)
+      await timed(stages, 'writeMs', this.apply(decision.mutations, decision))
+    } finally {
+      this.#unclaim(decision.claimed)
+    }
     this.waits.acquired(startTs)
     if (decision.observed !== undefined) await decision.observed
     return decision.value
@@ -262,17 +266,33 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
       rows.push({ key, lock: lock && this.ages.seen(lock), writes })
     }
     const decision = decide(rows)
-    if (!decision.ok || decision.observed !== undefined || decision.validate !== undefined) return false
+    if (!decision.ok) return false
+    if (decision.observed !== undefined || decision.validate !== undefined) {
+      this.#unclaim(decision.claimed)
+      return false
+    }
     // Pessimistic locks alone are not written, so such a change must not wait for the disk or fail with it.
     const isStored =
       decision.decidedEffects !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
     if (!isStored) return false
     this.#write(decision.mutations, decision, NO_EVENTS, (error) => {
+      this.#unclaim(decision.claimed)
       if (error !== undefined) return done(guarded(error), undefined)
       this.waits.acquired(startTs)
       done(undefined, decision.value)
     })
     return true
+  }
+
+  claim(keys: readonly Uint8Array[], startTs: Timestamp): boolean {
+    const isWritten = (key: Uint8Array): boolean =>
+      this.recent.newest(key) > startTs && (this.#newestKnown.stored(key) ?? 0) > startTs
+    const isTaken = (key: Uint8Array): boolean => this.locks.get(key) !== undefined || isWritten(key)
+    return !keys.some(isTaken) && this.latches.take(keys.map(keyText))
+  }
+
+  #unclaim(keys: readonly Uint8Array[] | undefined): void {
+    if (keys !== undefined) this.latches.release(keys.map(keyText))
   }
 
   /** Needs the latches of the keys. @returns rows with the locks as of the moment when the promise is fulfilled. */

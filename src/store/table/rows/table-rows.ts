@@ -158,6 +158,10 @@ export class TableRows implements RowAccess {
     return rows.map(({ lock }) => lock?.startTs)
   }
 
+  claim(): never {
+    throw new Error('a shared store gets the keys of versionstamped puts with the prewrite')
+  }
+
   async lockedBy(txns: ReadonlySet<Timestamp>): Promise<ReadonlyMap<Timestamp, readonly Uint8Array[]>> {
     const found = new Map<Timestamp, Uint8Array[]>()
     for await (const rows of this.#scan.pages({}, [LOCK_COLUMN]))
