@@ -33,7 +33,7 @@ async function* piecesOf(request: IncomingMessage, taken: { bytes: number }): As
     taken.bytes += piece.length
     yield piece
   }
-  if (request.destroyed) throw invalid('body', 'the connection broke') // Of HTTP/2 it only ends.
+  if (request.aborted) throw invalid('body', 'the connection broke') // The body of HTTP/2 only ends then.
 }
 
 /** @param of a connection of HTTP/1.1, or a request of HTTP/2. */
