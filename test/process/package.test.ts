@@ -25,6 +25,8 @@ interface Packed {
 const PROGRAM = `
 import { connect, isKvError, type PutOptions, type Versioned } from 'perkv/client'
 import { KeyvPerkv } from 'perkv/keyv'
+import { fastifyRateLimitStore } from 'perkv/rate-limit'
+import { sessionStore } from 'perkv/session'
 
 const db = connect(process.argv[2] ?? '')
 const { commitTs }: { commitTs: number } = await db.put('k', 'v', { ifAbsent: true })
@@ -38,7 +40,12 @@ const nobody = await db.getVersion('nobody')
 const wrong = await db.put('nobody', 'x', { ifMatch: nobody?.commitTs }).catch((error: unknown) => error instanceof TypeError)
 const adapter = new KeyvPerkv(db)
 await adapter.set('k', 'cached', 60_000)
-console.log(await db.get('k'), refused, wrong, await adapter.get<string>('k'))
+const sessions = sessionStore(db)
+await new Promise((done) => sessions.set('id', { user: 'ann', cookie: {} }, done))
+const user = await new Promise((done) => sessions.get<{ user: string }>('id', (_, session) => done(session?.user)))
+const limit = new (fastifyRateLimitStore(db))({})
+const hits = await new Promise((done) => limit.incr('ann', (_, counted) => done(counted?.current)))
+console.log(await db.get('k'), refused, wrong, await adapter.get<string>('k'), user, hits)
 await db.close()
 `
 
@@ -192,7 +199,7 @@ test(
 
       const server = await startProcess(join(directory, 'data'), [], join(project, 'node_modules/.bin/perkv'))
       const { stdout } = await run(process.execPath, ['main.js', server.url], { cwd: project, env: ENV })
-      expect(stdout).toBe('w true true cached\n')
+      expect(stdout).toBe('w true true cached ann 1\n')
       const embedded = await run(process.execPath, ['embedded.js', server.url], { cwd: project, env: ENV })
       expect(embedded.stdout).toBe('7 w true true true\n')
       const level = await run(process.execPath, ['level.js', server.url], { cwd: project, env: ENV })
