@@ -1,6 +1,7 @@
 import { callBack } from '../client/call-back.js'
 import type { Db } from '../client/index.js'
 import { requirePrefix } from '../client/require-prefix.js'
+import { Burst } from './burst.js'
 import { hit, type Renewal } from './hit.js'
 import { type Hits, readHits } from './hits.js'
 
@@ -34,6 +35,7 @@ export function fastifyRateLimitStore(
 ) => FastifyRateLimitStore {
   requirePrefix(prefix)
   return class implements FastifyRateLimitStore {
+    readonly #burst = new Burst()
     readonly #settings: Settings
     readonly #prefix: string
 
@@ -45,7 +47,8 @@ export function fastifyRateLimitStore(
 
     incr(key: string, callback: Counted, timeWindow = 60_000, max = 0): void {
       const renewal = this.#renewal(timeWindow, max)
-      answer(hit(db, this.#prefix + key, 1, timeWindow, renewal), callback)
+      const count = (by: number) => hit(db, this.#prefix + key, by, timeWindow, renewal)
+      answer(this.#burst.hit(`${timeWindow} ${max} ${key}`, 1, count), callback)
     }
 
     read(key: string, callback: Counted): void {

@@ -1,6 +1,7 @@
 import { deleteKeys } from '../client/delete-keys.js'
 import type { Db } from '../client/index.js'
 import { wholeTtl } from '../client/whole-ttl.js'
+import { Burst } from './burst.js'
 import { hit } from './hit.js'
 import { type Hits, readHits } from './hits.js'
 
@@ -30,9 +31,11 @@ export function flexibleRateLimiter<O extends object, L>(
   const { storeClient: db } = options
   const Limiter = flexible.RateLimiterEtcdNonAtomic as unknown as new (options: object) => { readonly points: number }
 
+  const burst = new Burst()
+
   class PerkvLimiter extends Limiter {
     async _upsert(key: string, points: number, durationMs: number, isForced = false): Promise<Hits> {
-      if (!isForced) return hit(db, key, points, durationMs)
+      if (!isForced) return burst.hit(`${durationMs} ${key}`, points, (sum) => hit(db, key, sum, durationMs))
       const ttl = durationMs > 0 ? wholeTtl(durationMs) : undefined
       await db.put(key, String(points), { ttl })
       return { count: points, leftMs: ttl }
