@@ -483,9 +483,7 @@ export class Committer {
     const backoff = new Backoff()
     for (let tries = 0; ; tries++) {
       signal?.throwIfAborted()
-      const commitTs = await (this.#commitAt === undefined
-        ? this.#surviving(false, async () => this.context.api.tso(1))
-        : this.#whenReached(this.#commitAt))
+      const commitTs = await this.#nextCommitTs()
       if (reads !== undefined || this.#leases.length > 0) {
         const { keys, ranges } = reads ?? { keys: [], ranges: [] }
         // Runs again for each new commit_ts: a lease may have changed owner in between.
@@ -511,6 +509,11 @@ export class Committer {
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }
+  }
+
+  #nextCommitTs(): Promise<Timestamp> {
+    if (this.#commitAt !== undefined) return this.#whenReached(this.#commitAt)
+    return this.#surviving(false, async () => this.context.api.tso(1))
   }
 
   /** Nobody has locked the key of a versionstamped put. */

@@ -38,7 +38,7 @@ const TESTS = {
   },
 }
 
-const NEXT_COMMIT_TS = 'const commitTs = await this.#surviving(false, async () => this.context.api.tso(1));'
+const NEXT_COMMIT_TS = 'const commitTs = await this.#nextCommitTs();'
 const PREWRITES = 'const answers = await this.#prewriteAll(batches, kind);'
 
 /** [what is wrong, test, text, replacement, another text, its replacement, ...] */

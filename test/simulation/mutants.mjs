@@ -751,8 +751,8 @@ const SHARED = [
     'coordinator/committer',
     'const answers = await this.#prewriteAll(batches, kind);',
     'this.earlyTs = await this.context.api.tso(1); const answers = await this.#prewriteAll(batches, kind);',
-    'const commitTs = await this.#surviving(false, async () => this.context.api.tso(1));',
-    'const commitTs = (tries === 0 && this.earlyTs) || (await this.#surviving(false, async () => this.context.api.tso(1)));',
+    'const commitTs = await this.#nextCommitTs();',
+    'const commitTs = (tries === 0 && this.earlyTs) || (await this.#nextCommitTs());',
   ],
   [
     'a guess needs no proof',
