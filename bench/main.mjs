@@ -23,6 +23,7 @@ import { scale } from './scenarios/scale/index.mjs'
 const GROUPS = { ratios, scale, observers, changes, expiry: { expiry }, leases, overload }
 /** Not of docs/performance.md: on shared tables, or simulated. Loaded when named, since they need more. */
 const LOADED = {
+  'kv-connect': './scenarios/kv-connect.mjs',
   bigtable: './scenarios/bigtable.mjs',
   postgres: './scenarios/postgres/index.mjs',
   'scale-out': './scale-out/index.mjs',

@@ -125,9 +125,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   ignoreUpgrades(app.server, listenerOfNode(app.server, isTls).serve)
   const pacing = new Pacing(limits.requestsMax)
   const { authenticate, browserGuard, fastLane = true } = options
+  // With its codec, which most servers do not need.
+  const kvConnect = options.kvConnect ? await import('./kv-connect.js') : undefined
   openFastLane(app, isTls, {
     ...{ database, limits, traffic, pacing, report, meters, slow, traces, tokens, browserGuard, used },
     http2: new Http2Connections(app.server, limits),
+    kvCalls: kvConnect && new kvConnect.KvCalls(database.store.cursorSecret, limits),
     isOpen: fastLane && !log.isLevelEnabled('debug'), // At level `debug` the hooks of fastify log each request.
   })
   app.addHook('preClose', () => database.drain())
@@ -150,10 +153,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   openApiRoutes(app, { ...context, needsTokens: authenticate !== undefined })
   consoleRoutes(app)
   internalRoutes(app, context)
-  if (options.kvConnect) {
-    const { kvConnectRoutes } = await import('./routes/kv-connect.js') // With its codec, which most servers do not need.
-    kvConnectRoutes(app, context)
-  }
+  kvConnect?.kvConnectRoutes(app, context)
   await app.ready()
   paceRequests(app.server, pacing)
   pipelineRequests(app.server)

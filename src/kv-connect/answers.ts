@@ -50,6 +50,12 @@ export function* snapshotReadPieces(
   yield asBuffer(writer.finish())
 }
 
+export function entriesBytes(ranges: readonly (readonly Entry[])[]): number {
+  let bytes = 0
+  for (const entries of ranges) for (const { key, value } of entries) bytes += key.length + (value?.length ?? 0)
+  return bytes
+}
+
 export function committed(commitTs: Timestamp): Buffer {
   const writer = new BinaryWriter().uint32(VARINT.field1).int32(SUCCESS)
   return asBuffer(writer.uint32(BYTES.field2).bytes(versionstampOf(commitTs)).finish())

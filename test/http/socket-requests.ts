@@ -6,7 +6,14 @@ import type { Headers, Method, Sent } from './sent.js'
 /** As `inject` calls itself. */
 const HOST = 'localhost:80'
 /** Headers that do not take a request out of the fast lane. */
-const PLAIN_HEADERS: ReadonlySet<string> = new Set(['accept', 'authorization', 'content-type'])
+const PLAIN_HEADERS: ReadonlySet<string> = new Set([
+  'accept',
+  'authorization',
+  'content-type',
+  'x-denokv-database-id',
+  'x-denokv-version',
+])
+const KV_CONNECT = /^\/kv-connect\/[^/]+\/(?:snapshot_read|atomic_write)$/
 const HEAD_BYTES_MAX = 4 * 1024
 const BODY_BYTES_MAX = 16 * 1024
 const LEASE_BODY_BYTES_MAX = 1024
@@ -38,7 +45,7 @@ export class SocketRequests {
 
   /** Whether a request is for a route that the fast lane serves too. */
   static mayBeFast(method: Method, url: string): boolean {
-    if (method === 'POST') return url === '/v1/txn'
+    if (method === 'POST') return url === '/v1/txn' || KV_CONNECT.test(url)
     if (isLease(url)) return method === 'PUT'
     return (method === 'GET' || method === 'PUT' || method === 'DELETE') && url.startsWith('/v1/kv/')
   }
@@ -93,6 +100,7 @@ function isInSubset(method: Method, path: string, headers: Headers, body: Buffer
   if (method === 'GET' || method === 'DELETE') return body === undefined
   const isShort = (body?.length ?? 0) <= (isLease(path) ? LEASE_BODY_BYTES_MAX : BODY_BYTES_MAX)
   if (!isShort || (isLease(path) && body?.includes('"wait_ms":'))) return false
+  if (KV_CONNECT.test(path)) return body !== undefined
   return (method === 'PUT' && !isLease(path)) || headers['content-type'] === 'application/json'
 }
 

@@ -9,6 +9,7 @@ import { encodeAnswer } from '../wire/encode-answer.js'
 import { etagOf } from '../wire/etag.js'
 import { LongAnswer } from '../wire/long-answer.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
+import { PLAIN_TEXT, plainRefusal } from '../wire/plain-refusal.js'
 import type { Problem } from '../wire/problem.js'
 import type { Plain } from '../wire/wire.js'
 
@@ -48,6 +49,19 @@ export function problemText(problem: Problem, format: Format, grant: Grant): Ans
   const { status, headers, body } = problem
   const type = { 'content-type': problemType(format) }
   return withBody(status, headOf(status, { ...SAFE_HEADERS, ...headers, ...type }), body, format, grant)
+}
+
+/** An answer of another protocol, whose clients compare the content type. */
+export function bytesText(contentType: string, bytes: Buffer | LongAnswer): AnswerText {
+  const head = `${okHead({ 'content-type': contentType })}`
+  if (bytes instanceof LongAnswer) return { status: 200, head, body: bytes }
+  return { status: 200, head: `${head}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
+}
+
+export function plainProblemText(problem: Problem, grant: Grant): AnswerText {
+  const { status, text } = plainRefusal(problem, grant)
+  const head = headOf(status, { ...SAFE_HEADERS, ...problem.headers, 'content-type': PLAIN_TEXT })
+  return { status, head: `${head}content-length: ${Buffer.byteLength(text)}\r\n`, body: bodyOfText(text) }
 }
 
 function withBody(status: number, head: string, data: Plain, format: Format, grant: Grant): AnswerText {

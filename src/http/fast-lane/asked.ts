@@ -14,12 +14,15 @@ import { parseRawQuery, percentDecode } from '../wire/query.js'
 import { put as leasePut } from '../wire/schemas/leases.js'
 import type { Schema, Static } from '../wire/schemas/schema.js'
 import { oneShot } from '../wire/schemas/txn.js'
+import type { KvCalls, KvRead, KvWrite } from './kv-calls.js'
 import type { FastRequest } from './request-reader.js'
 
 export type Asked =
   | { readonly kind: 'get'; readonly key: Buffer }
   | { readonly kind: 'write' | 'txn'; readonly txn: OneShot }
   | { readonly kind: 'lease'; readonly name: string; readonly request: LeaseRequest }
+  | KvRead
+  | KvWrite
 
 /**
  * @returns undefined for a request that node:http must handle: it is invalid, forbidden, has long lists, or may wait for a
@@ -27,7 +30,8 @@ export type Asked =
  */
 export type Ask = (request: FastRequest, bytes: Buffer, grant: Grant) => Asked | undefined
 
-export function asker(app: FastifyInstance, limits: Limits): Ask {
+/** @param kvCalls undefined where KV Connect is not served. */
+export function asker(app: FastifyInstance, limits: Limits, kvCalls: KvCalls | undefined): Ask {
   const parse = app.getDefaultJsonParser('error', 'error')
   const txnOf = bodiesOf(oneShot.body, 'POST', '/v1/txn')
   const leaseOf = bodiesOf(leasePut.body, 'PUT', LEASE_ROUTE)
@@ -66,10 +70,11 @@ export function asker(app: FastifyInstance, limits: Limits): Ask {
     return request === undefined || (request.waitMs ?? 0) > 0 ? undefined : { kind: 'lease', name, request }
   }
 
-  return ({ kind, key: escaped, query, bodyAt, end }, bytes, grant) => {
+  return ({ kind, key: escaped, query, headers, bodyAt, end }, bytes, grant) => {
     try {
       if (kind === 'txn') return askTxn(bytes.subarray(bodyAt, end), grant)
       if (kind === 'lease') return askLease(escaped, bytes.subarray(bodyAt, end), grant)
+      if (kind === 'kv') return kvCalls?.ask(escaped, headers, bytes.subarray(bodyAt, end), grant)
       const key = percentDecode(escaped, 'key')
       requireKey(key, 'key', limits.keyBytesMax)
       grant.requireKey(key, 'key')

@@ -18,6 +18,7 @@ import type { Report } from '../wire/error-handler.js'
 import { type Ask, asker } from './asked.js'
 import type { Call } from './call.js'
 import type { HeaderBlock } from './header-block.js'
+import type { KvCalls } from './kv-calls.js'
 import { type Lane, LaneConnection } from './lane-connection.js'
 import { runner } from './run-call.js'
 import { logSlowCall } from './slow-call.js'
@@ -37,6 +38,8 @@ export interface FastLaneOptions {
   /** Called when the first bytes of a connection arrive. */
   readonly used: (socket: Socket) => void
   readonly http2: Http2Connections
+  /** Absent: KV Connect is not served. */
+  readonly kvCalls: KvCalls | undefined
   /** Otherwise node:http serves all of HTTP/1.1. */
   readonly isOpen: boolean
 }
@@ -45,9 +48,10 @@ const TICK_MS_MAX = 1000
 const TICKS_PER_TIMEOUT = 4
 
 /**
- * Reads the first bytes of each connection, which tell HTTP/2 from HTTP/1.1. Then serves GET, PUT and DELETE of `/v1/kv/{key}`, `POST /v1/txn` and PUT of `/v1/leases/{name}` without node:http and fastify,
- * which take more time than the requests themselves. At its first request of another kind a connection is handed to node:http,
- * with the bytes of that request.
+ * Reads the first bytes of each connection, which tell HTTP/2 from HTTP/1.1. Then serves GET, PUT and DELETE of `/v1/kv/{key}`,
+ * `POST /v1/txn`, PUT of `/v1/leases/{name}`, and reads and writes of KV Connect without node:http and fastify, which take more
+ * time than the requests themselves. At its first request of another kind a connection is handed to node:http, with the bytes of
+ * that request.
  * @param app must not be ready yet, and must be a server of its own.
  */
 export function openFastLane(app: FastifyInstance, isTls: boolean, options: FastLaneOptions): void {
@@ -112,7 +116,7 @@ class OpenLane implements Lane {
 
   /** Created at the first request, because the app must be ready. */
   get ask(): Ask {
-    this.#ask ??= asker(this.#app, this.limits)
+    this.#ask ??= asker(this.#app, this.limits, this.#options.kvCalls)
     return this.#ask
   }
 

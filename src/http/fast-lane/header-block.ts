@@ -15,6 +15,9 @@ export interface HeaderBlock {
   readonly problemFormat: 'json' | 'msgpack'
   /** As received: the content is not checked. */
   readonly traceparent: string | undefined
+  /** `x-denokv-version` and `x-denokv-database-id` */
+  readonly kvVersion: string | undefined
+  readonly kvDatabaseId: string | undefined
 }
 
 /** Headers that mean something to the server. */
@@ -28,6 +31,8 @@ const READ = [
   'user-agent',
   'traceparent',
   'tracestate',
+  'x-denokv-database-id',
+  'x-denokv-version',
 ]
 /** Headers that clients and proxies often send, and that change nothing about the requests of the fast lane. */
 const INERT = [
@@ -83,5 +88,7 @@ export function readHeaderBlock(text: string, guard: BrowserGuard | undefined): 
     answerFormat: answerFormat(accept),
     problemFormat: problemFormat(accept),
     traceparent: found.get('traceparent'),
+    kvVersion: found.get('x-denokv-version'),
+    kvDatabaseId: found.get('x-denokv-database-id'),
   }
 }

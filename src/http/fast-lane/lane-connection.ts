@@ -51,6 +51,8 @@ const CALLS_MAX = 64
 /** No more requests are read either while the bodies of unsent answers have this many bytes. */
 const ANSWERS_BYTES_MAX = 64 * 1024
 const NOTHING = Buffer.alloc(0)
+/** Of the others the content says whether they write. */
+const WRITING: ReadonlySet<FastRequest['kind']> = new Set(['put', 'delete', 'lease'])
 
 /**
  * A connection whose requests so far were all in the subset of the fast lane. At the first other request it is handed to
@@ -198,7 +200,7 @@ export class LaneConnection implements Caller {
   #begin(request: FastRequest): Next {
     const { kind, headers, bodyAt, end } = request
     const grant = this.#lane.grantOf(headers)
-    if (grant === undefined || (kind !== 'get' && kind !== 'txn' && !grant.mayWrite)) return 'outside'
+    if (grant === undefined || (WRITING.has(kind) && !grant.mayWrite)) return 'outside'
     if (end > this.#bytes.length) return 'partial'
     const asked = this.#lane.ask(request, this.#bytes, grant)
     if (asked === undefined) return 'outside'

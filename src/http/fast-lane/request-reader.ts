@@ -2,11 +2,12 @@ import { type Limits, SMALL_BODY_BYTES } from '../../limits.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
 import { type HeaderBlock, readHeaderBlock } from './header-block.js'
 
-export type Kind = 'get' | 'put' | 'delete' | 'txn' | 'lease'
+/** `kv`: of KV Connect. */
+export type Kind = 'get' | 'put' | 'delete' | 'txn' | 'lease' | 'kv'
 
 export interface FastRequest {
   readonly kind: Kind
-  /** The key, or the name of the lease, percent-encoded; '' for a transaction. */
+  /** The key, or the name of the lease, percent-encoded; `{database}/{call}`; '' for a transaction. */
   readonly key: string
   /** Without the question mark. Only `put` has one, of `EXPIRY_QUERY`. */
   readonly query: string
@@ -34,6 +35,7 @@ const STARTS: readonly (readonly [Kind, string])[] = [
   ['delete', 'DELETE /v1/kv/'],
   ['txn', 'POST /v1/txn HTTP/1.1'],
   ['lease', 'PUT /v1/leases/'],
+  ['kv', 'POST /kv-connect/'],
 ]
 const START_LENGTH_MAX = Math.max(...STARTS.map(([, { length }]) => length))
 const VERSION = ' HTTP/1.1'
@@ -63,6 +65,7 @@ export class RequestReader {
       put: Math.min(SMALL_BODY_BYTES, valueBytesMax),
       txn: Math.min(SMALL_BODY_BYTES, bodyBytesMax),
       lease: Math.min(LEASE_BODY_BYTES_MAX, bodyBytesMax),
+      kv: Math.min(SMALL_BODY_BYTES, bodyBytesMax),
     }
   }
 

@@ -1,11 +1,13 @@
 import type { Grant } from '../../access/grant.js'
 import type { Database } from '../../database/database.js'
+import type { Entry } from '../../kv-connect/answers.js'
 import type { LeaseRequest, LeaseState } from '../../leases/rules/leases-api.js'
 import { LOCK_WAIT_MS_DEFAULT, LONG_ANSWER_BYTES } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import type { GetAnswer } from '../../percolator/api.js'
 import type { CommitEffects } from '../../percolator/commit-effects.js'
 import { noRoom } from '../../store/answer-budget.js'
+import type { Timestamp } from '../../timestamp.js'
 import type { OneShot, OneShotAnswer } from '../../txn/one-shot.js'
 import { namedAt } from '../../txn/op.js'
 import type { Work } from '../admission/admission.js'
@@ -13,25 +15,31 @@ import type { Traffic } from '../admission/traffic.js'
 import { noSuchKey } from '../wire/answer-version.js'
 import { refreshNamed, requireAccess, requireObserved } from '../wire/commit-effects.js'
 import type { Report } from '../wire/error-handler.js'
-import { KEY_ROUTE, LEASE_ROUTE } from '../wire/key-url.js'
+import { KEY_ROUTE, KV_DATABASE_ROUTE, LEASE_ROUTE } from '../wire/key-url.js'
 import { shownLease } from '../wire/shown-lease.js'
-import { dataText, problemText, valueText } from './answer-text.js'
+import { dataText, plainProblemText, problemText, valueText } from './answer-text.js'
 import type { Asked } from './asked.js'
 import type { Call } from './call.js'
+import type { KvCalls, KvRead } from './kv-calls.js'
 
-const WORK = { get: 'reading', write: 'writing', txn: 'writing', lease: 'ending' } as const satisfies Record<
-  Asked['kind'],
-  Work
->
+const WORK = {
+  get: 'reading',
+  write: 'writing',
+  txn: 'writing',
+  lease: 'ending',
+  kv_read: 'reading',
+  kv_write: 'writing',
+} as const satisfies Record<Asked['kind'], Work>
 
 export interface Runs {
   readonly database: Database
   readonly traffic: Traffic
   readonly report: Report
   readonly meters: HttpMeters
+  readonly kvCalls: KvCalls | undefined
 }
 
-export function runner({ database, traffic, report, meters }: Runs): (call: Call) => void {
+export function runner({ database, traffic, report, meters, kvCalls }: Runs): (call: Call) => void {
   let problems = 0
   const of = {
     get: meters.of('GET', KEY_ROUTE),
@@ -39,13 +47,19 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     delete: meters.of('DELETE', KEY_ROUTE),
     txn: meters.of('POST', '/v1/txn'),
     lease: meters.of('PUT', LEASE_ROUTE),
+    kv_read: meters.of('POST', `${KV_DATABASE_ROUTE}/snapshot_read`),
+    kv_write: meters.of('POST', `${KV_DATABASE_ROUTE}/atomic_write`),
   }
 
   function fail(call: Call, error: unknown): void {
+    const failed = call.asked.kind === 'kv_write' ? kvCalls?.checksText(error) : undefined
+    if (failed !== undefined) return void call.end(failed)
     call.id = `fast-${++problems}`
     const problem = report(error, call.id)
     call.errorCode = problem.code
-    call.end(problemText(problem, call.headers.problemFormat, call.grant))
+    const isPlain = call.asked.kind === 'kv_read' || call.asked.kind === 'kv_write'
+    const { headers, grant } = call
+    call.end(isPlain ? plainProblemText(problem, grant) : problemText(problem, headers.problemFormat, grant))
   }
 
   function get(call: Call, key: Buffer): void {
@@ -60,15 +74,28 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     else found(answer)
   }
 
-  function transact(call: Call, txn: OneShot, isOneWrite: boolean): void {
+  function kvRead(call: Call, { kv, read }: KvRead, calls: KvCalls): void {
+    const { identity } = call.grant
+    const found = (ranges: readonly (readonly Entry[])[]): void => {
+      const isShort = calls.bytesOf(ranges) < LONG_ANSWER_BYTES
+      if (isShort || database.store.answers.hasRoomFor(identity)) call.end(calls.readText(ranges, kv))
+      else fail(call, noRoom())
+    }
+    const waiting = () => ({ lockWaitMs: LOCK_WAIT_MS_DEFAULT, caller: identity, signal: call.signal })
+    const ranges = calls.read(database, read, waiting)
+    if (ranges instanceof Promise) ranges.then(found).catch((error) => fail(call, error))
+    else found(ranges)
+  }
+
+  function transact(call: Call, txn: OneShot): void {
+    const answered = call.asked.kind === 'kv_write' ? kvWritten : written
     /** Must not throw: other requests of the same write are answered after it. */
     const done = (error: unknown, answer: OneShotAnswer | undefined): void => {
       try {
         if (answer === undefined) throw error
         const { startTs, commitTs } = answer
         if (call.caller.isTraced) call.committed = { startTs, commitTs } // The other fields may be long.
-        const shown = isOneWrite ? { commitTs } : { ...answer, results: namedAt(answer.results, commitTs) }
-        call.end(dataText(shown, call.headers.answerFormat, call.grant))
+        answered(call, answer)
       } catch (problem) {
         fail(call, problem)
       }
@@ -83,6 +110,23 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     const checking = txn.commitEffects && checkEffects(txn.commitEffects, call.grant)
     if (checking === undefined) run()
     else checking.then(run).catch((error) => done(error, undefined))
+  }
+
+  function written(call: Call, answer: OneShotAnswer): void {
+    const { asked, headers, grant } = call
+    const { commitTs, results } = answer
+    const shown = asked.kind === 'write' ? { commitTs } : { ...answer, results: namedAt(results, commitTs) }
+    call.end(dataText(shown, headers.answerFormat, grant))
+  }
+
+  /** A write of nothing gets a timestamp too, above those of all writes before it. */
+  function kvWritten(call: Call, { commitTs }: OneShotAnswer): void {
+    const answer = (ts: Timestamp): void => call.end((kvCalls as KvCalls).writtenText(ts))
+    if (commitTs !== undefined) answer(commitTs)
+    else
+      Promise.resolve(database.store.tso(1))
+        .then(answer)
+        .catch((error) => fail(call, error))
   }
 
   function checkEffects(commitEffects: CommitEffects, grant: Grant): undefined | Promise<void> {
@@ -114,7 +158,8 @@ export function runner({ database, traffic, report, meters }: Runs): (call: Call
     try {
       if (asked.kind === 'get') get(call, asked.key)
       else if (asked.kind === 'lease') lease(call, asked.name, asked.request)
-      else transact(call, asked.txn, asked.kind === 'write')
+      else if (asked.kind !== 'kv_read') transact(call, asked.txn)
+      else if (kvCalls !== undefined) kvRead(call, asked, kvCalls)
     } catch (error) {
       fail(call, error)
     }

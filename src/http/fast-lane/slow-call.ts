@@ -7,7 +7,7 @@ export function logSlowCall(slow: SlowRequests, call: Call): void {
   if (totalMs < slow.slowMs || answer === undefined || meter === undefined) return
   const { method, route } = meter
   // A write that ran in one turn of the event loop has waited for nothing but the disk.
-  const writeMs = asked.kind === 'get' || asked.kind === 'lease' ? 0 : endedMs - startedMs
+  const writeMs = asked.kind === 'get' || asked.kind === 'lease' || asked.kind === 'kv_read' ? 0 : endedMs - startedMs
   const stages = call.stages ?? { latchMs: 0, lockMs: 0, readMs: 0, writeMs }
   const { status } = answer
   slow.write({ reqId, method, route, status, totalMs, queueMs: startedMs - beganMs, receiveMs: 0, stages })

@@ -1,22 +1,21 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { isKvError } from '../../errors/kv-error.js'
-import { checksFailed, committed, snapshotReadPieces } from '../../kv-connect/answers.js'
+import { checksFailed, committed, entriesBytes, snapshotReadPieces } from '../../kv-connect/answers.js'
 import { atomicWriteOf } from '../../kv-connect/atomic-write.js'
 import { type KvDatabase, KvDatabases, storedKey } from '../../kv-connect/kv-database.js'
 import { watchFrom } from '../../kv-connect/messages.js'
-import { metadataOf, requireMeant, versionFor } from '../../kv-connect/metadata.js'
+import { metadataOf, PROTOBUF, requireMeant, versionFor } from '../../kv-connect/metadata.js'
 import { readSnapshot, snapshotReadOf } from '../../kv-connect/snapshot-read.js'
 import { KV_BODY_BYTES_MAX, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import { bearerToken } from '../admission/access.js'
 import { hangUp } from '../connections/answer-end.js'
 import { ANSWER_STEP_BYTES } from '../wire/encode-answer.js'
+import { KV_DATABASE_ROUTE } from '../wire/key-url.js'
 import { LongAnswer } from '../wire/long-answer.js'
-import { redactKeys } from '../wire/redaction.js'
+import { PLAIN_TEXT, plainRefusal } from '../wire/plain-refusal.js'
 import type { AppContext } from './context.js'
 import { KvWatch } from './kv-watch.js'
 
-const DATABASE_ROUTE = '/kv-connect/:database'
-const PROTOBUF = 'application/x-protobuf'
 /** What a client without a token gets back, where none is needed: the protocol has no answer without one. */
 const NO_TOKEN = 'none'
 
@@ -51,7 +50,7 @@ function dataPath(scope: FastifyInstance, context: AppContext, databases: KvData
   }
 
   const exchanging = { access: 'read', work: 'reading', isInternal: true } as const
-  scope.post(DATABASE_ROUTE, { config: exchanging }, (request, reply) => {
+  scope.post(KV_DATABASE_ROUTE, { config: exchanging }, (request, reply) => {
     const kv = databaseOf(request)
     const version = versionFor(bodyOf(request))
     const token = bearerToken(request.headers.authorization) ?? NO_TOKEN
@@ -62,19 +61,19 @@ function dataPath(scope: FastifyInstance, context: AppContext, databases: KvData
   })
 
   const reading = { access: 'read', work: 'reading', onlyReads: true, isInternal: true } as const
-  scope.post(`${DATABASE_ROUTE}/snapshot_read`, { config: reading }, async (request, reply) => {
+  scope.post(`${KV_DATABASE_ROUTE}/snapshot_read`, { config: reading }, async (request, reply) => {
     const kv = meantOf(request)
     const asked = snapshotReadOf(bodyOf(request), kv, limits)
     const entries = await readSnapshot(database, asked, () => waitingOf(request, reply))
     const pieces = snapshotReadPieces(entries, kv, ANSWER_STEP_BYTES)
-    const bytes = entries.flat().reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0)
+    const bytes = entriesBytes(entries)
     reply.header('content-type', PROTOBUF)
     if (bytes >= ANSWER_STEP_BYTES) return reply.send(new LongAnswer(pieces, bytes))
     return reply.send(Buffer.concat([...pieces]))
   })
 
   const writing = { access: 'write', isInternal: true } as const
-  scope.post(`${DATABASE_ROUTE}/atomic_write`, { config: writing }, async (request, reply) => {
+  scope.post(`${KV_DATABASE_ROUTE}/atomic_write`, { config: writing }, async (request, reply) => {
     const asked = atomicWriteOf(bodyOf(request), meantOf(request), limits)
     const waiting = waitingOf(request, reply)
     reply.header('content-type', PROTOBUF)
@@ -89,7 +88,7 @@ function dataPath(scope: FastifyInstance, context: AppContext, databases: KvData
   })
 
   const watching = { access: 'read', work: 'reading', isInternal: true } as const
-  scope.post(`${DATABASE_ROUTE}/watch`, { config: watching }, (request, reply) => {
+  scope.post(`${KV_DATABASE_ROUTE}/watch`, { config: watching }, (request, reply) => {
     const kv = meantOf(request)
     const keys = watchFrom(bodyOf(request)).map((key) => storedKey(key, kv, limits))
     new KvWatch(context, kv, keys).open(request, reply)
@@ -112,23 +111,12 @@ function bytesAsBodies(scope: FastifyInstance, { traffic, limits }: AppContext):
   scope.addContentTypeParser('*', (request, _payload, done) => traffic.readBody(request, bytesMax, done))
 }
 
-/**
- * The protocol has text for people as the body of a refusal. Its clients repeat what is 5xx, and nothing else: a transaction that
- * may be tried again is 503.
- */
 function plainRefusals(scope: FastifyInstance, { report }: AppContext): void {
   scope.setErrorHandler((error, request, reply) => {
     const problem = report(error, request.id)
     request.raw.problemCode = problem.code
-    const { grant } = request
-    const body = grant?.isScoped ? redactKeys(problem.body, grant) : problem.body
-    const { detail, retryable } = body as { readonly detail?: string; readonly retryable?: boolean }
-    const status = retryable === true ? 503 : problem.status
-    return reply
-      .status(status)
-      .headers(problem.headers)
-      .header('content-type', 'text/plain; charset=utf-8')
-      .send(detail)
+    const { status, text } = plainRefusal(problem, request.grant)
+    return reply.status(status).headers(problem.headers).header('content-type', PLAIN_TEXT).send(text)
   })
 }
 

@@ -13,6 +13,9 @@ export const TXN_KEY_ROUTE = '/v1/txn/:txn/kv/:key'
 /** The name of a lease may have slashes, like a key. */
 export const LEASE_ROUTE = '/v1/leases/:name'
 
+/** A database of KV Connect. */
+export const KV_DATABASE_ROUTE = '/kv-connect/:database'
+
 declare module 'node:http' {
   interface IncomingMessage {
     /** The percent-encoded key, or name of a lease, of the URL; undefined when it has none. Set by `routedUrl`. */
