@@ -2,6 +2,7 @@ import { requireValue, tooLarge } from '../bytes/byte-limits.js'
 import { invalid } from '../errors/kv-error.js'
 import { KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX, KV_WRITE_BYTES_MAX, type Limits } from '../limits.js'
 import { type Expiry, NEVER } from '../percolator/expiry.js'
+import { STAMP_LENGTHS } from '../percolator/stamped-key.js'
 import { TIMESTAMP_MAX, timestampFromMs } from '../timestamp.js'
 import type { Check } from '../txn/check.js'
 import type { OneShot } from '../txn/one-shot.js'
@@ -18,6 +19,7 @@ const DELETE = 2
 const SUM = 3
 const MAX = 4
 const MIN = 5
+const SET_SUFFIX_VERSIONSTAMPED_KEY = 9
 
 /** @throws KvError `invalid_argument`, `payload_too_large` */
 export function atomicWriteOf(body: Uint8Array, database: KvDatabase, limits: Limits): Pick<OneShot, 'checks' | 'ops'> {
@@ -50,10 +52,13 @@ function opOf(mutation: Mutation, database: KvDatabase, limits: Limits): Op {
   if (type === DELETE) return { op: 'delete', key }
   if (value === undefined || !isValid(value)) throw badMutation()
   if (value.data.length > KV_VALUE_BYTES_MAX) throw tooLarge('value', value.data.length, KV_VALUE_BYTES_MAX)
-  if (type === SET) {
+  if (type === SET || type === SET_SUFFIX_VERSIONSTAMPED_KEY) {
     const stored = storedValue(value)
     requireValue(stored, 'value', limits.valueBytesMax)
-    return expiry === undefined ? { op: 'put', key, value: stored } : { op: 'put', key, value: stored, expiry }
+    if (type === SET) return { op: 'put', key, value: stored, expiry }
+    const bytes = key.length + STAMP_LENGTHS.text
+    if (bytes > limits.keyBytesMax) throw tooLarge('key', bytes, limits.keyBytesMax)
+    return { op: 'put', key, value: stored, expiry, stamp: 'text' }
   }
   return { op: 'update', key, update: updateBy(combineOf(mutation, value), limits), expiry: expiry ?? NEVER }
 }

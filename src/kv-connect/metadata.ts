@@ -2,9 +2,6 @@ import { invalid } from '../errors/kv-error.js'
 import { KV_METADATA_MS } from '../limits.js'
 import type { KvDatabase } from './kv-database.js'
 
-/** Content type of the answers. Clients compare it. */
-export const PROTOBUF = 'application/x-protobuf'
-
 const VERSIONS: readonly number[] = [3, 2, 1]
 
 /**

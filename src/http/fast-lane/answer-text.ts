@@ -29,6 +29,7 @@ const SHORT_BYTES = 4096
 
 const okHead = (headers: Readonly<Record<string, string>>): string => headOf(200, { ...SAFE_HEADERS, ...headers })
 const VALUE_HEAD = okHead({ 'cache-control': CACHE_VERSION })
+const PROTOBUF_HEAD = okHead({ 'content-type': CONTENT_TYPE.protobuf })
 const DATA_HEAD: Readonly<Record<Format, string>> = {
   json: okHead({ 'content-type': CONTENT_TYPE.json }),
   msgpack: okHead({ 'content-type': CONTENT_TYPE.msgpack }),
@@ -51,11 +52,9 @@ export function problemText(problem: Problem, format: Format, grant: Grant): Ans
   return withBody(status, headOf(status, { ...SAFE_HEADERS, ...headers, ...type }), body, format, grant)
 }
 
-/** An answer of another protocol, whose clients compare the content type. */
-export function bytesText(contentType: string, bytes: Buffer | LongAnswer): AnswerText {
-  const head = `${okHead({ 'content-type': contentType })}`
-  if (bytes instanceof LongAnswer) return { status: 200, head, body: bytes }
-  return { status: 200, head: `${head}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
+export function protobufText(bytes: Buffer | LongAnswer): AnswerText {
+  if (bytes instanceof LongAnswer) return { status: 200, head: PROTOBUF_HEAD, body: bytes }
+  return { status: 200, head: `${PROTOBUF_HEAD}content-length: ${bytes.length}\r\n`, body: bodyOf(bytes) }
 }
 
 export function plainProblemText(problem: Problem, grant: Grant): AnswerText {

@@ -1,16 +1,15 @@
 import type { Grant } from '../../access/grant.js'
 import { isKvError } from '../../errors/kv-error.js'
-import { checksFailed, committed, type Entry, entriesBytes, snapshotReadPieces } from '../../kv-connect/answers.js'
+import { checksFailed, committed, type Entry, entriesBytes } from '../../kv-connect/answers.js'
 import { atomicWriteOf } from '../../kv-connect/atomic-write.js'
 import { type KvDatabase, KvDatabases } from '../../kv-connect/kv-database.js'
-import { PROTOBUF, requireMeant } from '../../kv-connect/metadata.js'
+import { requireMeant } from '../../kv-connect/metadata.js'
 import { readSnapshot, type SnapshotRead, snapshotReadOf } from '../../kv-connect/snapshot-read.js'
 import { type Limits, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import type { Timestamp } from '../../timestamp.js'
 import type { OneShot } from '../../txn/one-shot.js'
-import { ANSWER_STEP_BYTES } from '../wire/encode-answer.js'
-import { LongAnswer } from '../wire/long-answer.js'
-import { type AnswerText, bytesText } from './answer-text.js'
+import { encodeEntries } from '../wire/kv-entries.js'
+import { type AnswerText, protobufText } from './answer-text.js'
 import type { HeaderBlock } from './header-block.js'
 
 const TARGET = /^([\w.-]+)\/(snapshot_read|atomic_write)$/
@@ -63,18 +62,16 @@ export class KvCalls {
   readonly bytesOf = entriesBytes
 
   readText(ranges: readonly (readonly Entry[])[], kv: KvDatabase): AnswerText {
-    const bytes = entriesBytes(ranges)
-    const pieces = snapshotReadPieces(ranges, kv, ANSWER_STEP_BYTES)
-    return bytesText(PROTOBUF, bytes < ANSWER_STEP_BYTES ? Buffer.concat([...pieces]) : new LongAnswer(pieces, bytes))
+    return protobufText(encodeEntries(ranges, kv))
   }
 
   writtenText(commitTs: Timestamp): AnswerText {
-    return bytesText(PROTOBUF, committed(commitTs))
+    return protobufText(committed(commitTs))
   }
 
   /** @returns undefined for an error that is one of the protocol too. */
   checksText(error: unknown): AnswerText | undefined {
     const failed = isKvError(error, 'precondition_failed') ? error.fields.failedChecks : undefined
-    return failed && bytesText(PROTOBUF, checksFailed(failed.map(({ index }) => index)))
+    return failed && protobufText(checksFailed(failed.map(({ index }) => index)))
   }
 }

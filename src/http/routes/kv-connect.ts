@@ -1,17 +1,17 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { isKvError } from '../../errors/kv-error.js'
-import { checksFailed, committed, entriesBytes, snapshotReadPieces } from '../../kv-connect/answers.js'
+import { checksFailed, committed } from '../../kv-connect/answers.js'
 import { atomicWriteOf } from '../../kv-connect/atomic-write.js'
 import { type KvDatabase, KvDatabases, storedKey } from '../../kv-connect/kv-database.js'
 import { watchFrom } from '../../kv-connect/messages.js'
-import { metadataOf, PROTOBUF, requireMeant, versionFor } from '../../kv-connect/metadata.js'
+import { metadataOf, requireMeant, versionFor } from '../../kv-connect/metadata.js'
 import { readSnapshot, snapshotReadOf } from '../../kv-connect/snapshot-read.js'
 import { KV_BODY_BYTES_MAX, LOCK_WAIT_MS_DEFAULT, MAX_RETRIES_DEFAULT } from '../../limits.js'
 import { bearerToken } from '../admission/access.js'
 import { hangUp } from '../connections/answer-end.js'
-import { ANSWER_STEP_BYTES } from '../wire/encode-answer.js'
 import { KV_DATABASE_ROUTE } from '../wire/key-url.js'
-import { LongAnswer } from '../wire/long-answer.js'
+import { encodeEntries } from '../wire/kv-entries.js'
+import { CONTENT_TYPE } from '../wire/media-type.js'
 import { PLAIN_TEXT, plainRefusal } from '../wire/plain-refusal.js'
 import type { AppContext } from './context.js'
 import { KvWatch } from './kv-watch.js'
@@ -65,18 +65,14 @@ function dataPath(scope: FastifyInstance, context: AppContext, databases: KvData
     const kv = meantOf(request)
     const asked = snapshotReadOf(bodyOf(request), kv, limits)
     const entries = await readSnapshot(database, asked, () => waitingOf(request, reply))
-    const pieces = snapshotReadPieces(entries, kv, ANSWER_STEP_BYTES)
-    const bytes = entriesBytes(entries)
-    reply.header('content-type', PROTOBUF)
-    if (bytes >= ANSWER_STEP_BYTES) return reply.send(new LongAnswer(pieces, bytes))
-    return reply.send(Buffer.concat([...pieces]))
+    return reply.header('content-type', CONTENT_TYPE.protobuf).send(encodeEntries(entries, kv))
   })
 
   const writing = { access: 'write', isInternal: true } as const
   scope.post(`${KV_DATABASE_ROUTE}/atomic_write`, { config: writing }, async (request, reply) => {
     const asked = atomicWriteOf(bodyOf(request), meantOf(request), limits)
     const waiting = waitingOf(request, reply)
-    reply.header('content-type', PROTOBUF)
+    reply.header('content-type', CONTENT_TYPE.protobuf)
     try {
       const { answer } = await database.transact({ ...asked, ...waiting, maxRetries: MAX_RETRIES_DEFAULT })
       // A write of nothing gets a versionstamp too, above those of all writes before it.

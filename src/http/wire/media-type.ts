@@ -1,4 +1,4 @@
-export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem' | 'events' | 'frames'
+export type Format = 'json' | 'msgpack' | 'ndjson' | 'problem' | 'events' | 'frames' | 'protobuf'
 
 const FORMATS: ReadonlyMap<string, Format> = new Map([
   ['application/json', 'json'],
@@ -18,6 +18,7 @@ export const CONTENT_TYPE: Readonly<Record<Format, string>> = {
   ndjson: 'application/x-ndjson; charset=utf-8',
   events: 'text/event-stream',
   frames: 'application/octet-stream',
+  protobuf: 'application/x-protobuf',
   problem: 'application/problem+json; charset=utf-8',
 }
 

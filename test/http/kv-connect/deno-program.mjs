@@ -68,6 +68,17 @@ await sum(-10n)
 print('bigint', await valueAt(['v']))
 print('wrong type', await failure(kv.atomic().sum(['a'], 1n).commit()))
 
+const stamped = await kv
+  .atomic()
+  .set(['log', kv.commitVersionstamp()], 'first')
+  .set(['log', kv.commitVersionstamp()], 'second')
+  .commit()
+await kv.set(['log', kv.commitVersionstamp()], 'third')
+const logged = []
+for await (const { key, value, versionstamp: at } of kv.list({ prefix: ['log'] })) logged.push([key[1] === at, value])
+print('versionstamped', logged)
+print('by its name', await valueAt(['log', stamped.versionstamp]))
+
 await kv.set(['soon'], 1, { expireIn: 1 })
 await new Promise((resolve) => setTimeout(resolve, 20))
 print('expired', await valueAt(['soon']))

@@ -57,6 +57,8 @@ test('the client of Deno gets the answers of Deno', { tags: ['long'] }, async ()
     'KvU64: [Deno.KvU64: 6n]',
     'bigint: -3n',
     `wrong type: "Failed to perform 'sum' mutation on a non-U64 value in the database"`,
+    'versionstamped: [ [ true, "second" ], [ true, "third" ] ]',
+    'by its name: "second"',
     'expired: null',
     'watch: [ null, null ]',
     'both: [ 1, 2 ]',

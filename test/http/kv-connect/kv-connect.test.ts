@@ -244,6 +244,21 @@ describe('writes and reads', () => {
     expect(await kv.get('v')).toMatchObject({ value: serialize(10n).toString('latin1'), encoding: 1 })
   })
 
+  test('a versionstamped key ends in the versionstamp of its commit', async () => {
+    const kv = database()
+    const put = (key: string, data: string): MutationOf => ({ ...set(key, data), type: 9 })
+    const stamps = [await kv.write([put('a', '1'), put('b', '2'), set('c', '3')]), await kv.write([put('a', '4')])]
+    expect(await kv.write([put('a', '5')], [{ key: 'c' }])).toEqual([0])
+    const suffix = (n: number) => `\x02${stamps[n]}\0`
+    const [found] = await kv.read([{ start: '', end: '\xff', limit: 10 }])
+    expect(found?.map(({ key, value, versionstamp }) => [key, value, versionstamp])).toEqual([
+      [`a${suffix(0)}`, '1', stamps[0]],
+      [`a${suffix(1)}`, '4', stamps[1]],
+      [`b${suffix(0)}`, '2', stamps[0]],
+      ['c', '3', stamps[0]],
+    ])
+  })
+
   test('a key is absent from its expiry on', async () => {
     let nowMs = 1_700_000_000_000
     const clocked = await open({ kvConnect: true, now: () => nowMs })
