@@ -19,15 +19,6 @@ export const INVALID_REQUEST = -32600
 const METHOD_NOT_FOUND = -32601
 const INVALID_PARAMS = -32602
 
-class RpcError extends Error {
-  constructor(
-    readonly code: number,
-    message: string,
-  ) {
-    super(message)
-  }
-}
-
 /** The Model Context Protocol without its transport: messages in, answers out. */
 export class McpServer {
   constructor(
@@ -56,29 +47,34 @@ export class McpServer {
     if (jsonrpc !== '2.0' || typeof method !== 'string' || !(isRequest || id === undefined))
       return failed(isRequest ? id : null, INVALID_REQUEST, 'this is no request of JSON-RPC 2.0')
     if (!isRequest) return undefined // A notification.
-    try {
-      return { jsonrpc, id, result: await this.#resultOf(method, fieldsOf(params)) }
-    } catch (error) {
-      if (error instanceof RpcError) return failed(id, error.code, error.message)
-      throw error
+    const { protocolVersion: asked, name, arguments: args } = fieldsOf(params)
+    switch (method) {
+      case 'initialize': {
+        const protocolVersion = REVISIONS.find((revision) => revision === asked) ?? REVISIONS[0]
+        const serverInfo = { name: 'perkv', version: version() }
+        const offered = { protocolVersion, capabilities: { tools: {} }, serverInfo, instructions: INSTRUCTIONS }
+        return { jsonrpc, id, result: offered }
+      }
+      case 'ping':
+        return { jsonrpc, id, result: {} }
+      case 'tools/list':
+        return { jsonrpc, id, result: { tools: Object.entries(this.tools).map(([name, tool]) => listed(name, tool)) } }
+      case 'tools/call': {
+        const tool = typeof name === 'string' && Object.hasOwn(this.tools, name) ? this.tools[name] : undefined
+        if (tool === undefined) return failed(id, INVALID_PARAMS, `there is no tool "${nameInError(String(name))}"`)
+        return { jsonrpc, id, result: await this.#resultOf(tool, args) }
+      }
+      default:
+        return failed(id, METHOD_NOT_FOUND, `there is no method "${nameInError(method)}"`)
     }
   }
 
-  async #resultOf(method: string, { protocolVersion: asked, name, arguments: args }: Fields): Promise<object> {
-    if (method === 'initialize') {
-      const protocolVersion = REVISIONS.find((revision) => revision === asked) ?? REVISIONS[0]
-      const serverInfo = { name: 'perkv', version: version() }
-      return { protocolVersion, capabilities: { tools: {} }, serverInfo, instructions: INSTRUCTIONS }
-    }
-    if (method === 'ping') return {}
-    if (method === 'tools/list') return { tools: Object.entries(this.tools).map(([name, tool]) => listed(name, tool)) }
-    if (method !== 'tools/call') throw new RpcError(METHOD_NOT_FOUND, `there is no method "${nameInError(method)}"`)
-    const tool = typeof name === 'string' && Object.hasOwn(this.tools, name) ? this.tools[name] : undefined
-    if (tool === undefined) throw new RpcError(INVALID_PARAMS, `there is no tool "${nameInError(String(name))}"`)
+  /** A failure is a result too: the model sees it, and may do better. */
+  async #resultOf(tool: Tool, args: unknown): Promise<object> {
     try {
       return contentOf(await callTool(this.db, tool, args))
     } catch (error) {
-      return { ...contentOf(failureText(error)), isError: true } // The model sees it, and may do better.
+      return { ...contentOf(failureText(error)), isError: true }
     }
   }
 }
@@ -90,13 +86,9 @@ export function failed(id: string | number | null, code: number, message: string
 const contentOf = (text: string): object => ({ content: [{ type: 'text', text }] })
 
 function failureText(error: unknown): string {
-  if (error instanceof KvError)
-    return wireJson({
-      ...adviceOf(error.code, fieldsOf(error.fields)['reason']),
-      ...error.fields,
-      detail: error.message,
-    })
-  return error instanceof Error ? error.message : String(error)
+  if (!(error instanceof KvError)) return error instanceof Error ? error.message : String(error)
+  const { code, fields, message: detail } = error
+  return wireJson({ ...adviceOf(code, fieldsOf(fields)['reason']), ...fields, detail })
 }
 
 type Fields = Readonly<Record<string, unknown>>
