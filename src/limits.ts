@@ -140,6 +140,9 @@ export const LONG_READS_MAX = 8
 
 // Bodies and answers.
 
+/** Requests that one connection of HTTP/2 has at once: RFC 9113 asks for no fewer, and clients rely on it. */
+export const HTTP2_STREAMS_MAX = 100
+
 /** Longest number or literal in a JSON body that is read in steps. */
 export const JSON_WORD_BYTES_MAX = 1024
 /** Nesting of lists and objects in a body; requests need five levels. */

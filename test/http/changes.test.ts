@@ -623,7 +623,7 @@ describe('400 for', () => {
       's.5.+/',
       's.5.YQ.YQ',
       'S.5.YQ',
-      ' s.5.Y Q',
+      's.5.Y Q',
       `s.5.${'YWFh'.repeat(2000)}`,
       's.9007199254740993.YQ',
     ].map((id): [string, Headers, string] => ['', { ...SSE, 'last-event-id': id }, 'last-event-id']),

@@ -18,8 +18,8 @@ export class Http2Requests {
   async send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<Sent> {
     const { pathname, search } = new URL(url, `http://${HOST}`) // As `inject` rewrites it.
     const session = await this.session()
-    const target = { ':method': method, ':path': pathname + search, ':authority': HOST }
-    const { host: _, ...rest } = headers
+    const { host = HOST, ...rest } = headers
+    const target = { ':method': method, ':path': pathname + search, ':authority': host }
     const length = payload === undefined ? {} : { 'content-length': Buffer.byteLength(payload) }
     const stream = session.request({ ...rest, ...length, ...target }, { endStream: payload === undefined })
     return new Promise((resolve, reject) => {
@@ -27,6 +27,7 @@ export class Http2Requests {
       let head: IncomingHttpHeaders & IncomingHttpStatusHeader = {}
       stream.on('response', (received) => (head = received))
       stream.on('data', (piece: Buffer) => pieces.push(piece)).on('error', reject)
+      stream.on('aborted', () => reject(new Error('the server has cut the answer off')))
       stream.on('end', () => {
         const rawPayload = Buffer.concat(pieces)
         const body = rawPayload.toString('utf8')

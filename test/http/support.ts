@@ -62,16 +62,15 @@ export const pack = (value: unknown): Buffer => packr.pack(value)
 export const unpack = (bytes: Uint8Array): unknown => packr.unpack(bytes)
 
 /**
- * `on`: requests that the fast lane serves are sent to it through sockets. Otherwise all requests are given to fastify's
- * routes, without a connection. So that the tests hold for both lanes, CI runs them both ways.
+ * `on`: requests that the fast lane serves are sent to it through sockets, and all others over HTTP/2. Otherwise all requests
+ * are given to fastify's routes, without a connection. So that the tests hold for both, CI runs them both ways.
  */
 const IS_FAST = process.env['PERKV_TEST_FAST_LANE'] === 'on'
-const IS_HTTP2 = process.env['PERKV_TEST_HTTP2'] === 'on'
 
 /** A server on a directory of its own, and shorthands for talking to it. */
 export class TestServer {
   readonly #fast: SocketRequests | undefined
-  readonly #http2 = IS_HTTP2 ? new Http2Requests(this) : undefined
+  readonly #http2 = IS_FAST ? new Http2Requests(this) : undefined
   readonly #app: FastifyInstance
   /** Whether anybody but this shorthand may have changed the app, or have connections to it. */
   #isTouched = false

@@ -213,7 +213,7 @@ describe('a stream of a key', () => {
     ['/v1/kv/k?wait_ms=5', {}, 'wait_ms'],
     ['/v1/kv/k?lock_wait_ms=5', {}, 'lock_wait_ms'],
     ['/v1/kv/k', { 'if-match': '*' }, 'if-match'],
-    ...['x', '-1', '1.5', '1e3', '0x10', ' 1 2', '99999999999999999', `s.5.${'a'.repeat(8)}`, '1, 2'].map(
+    ...['x', '-1', '1.5', '1e3', '0x10', '1 2', '99999999999999999', `s.5.${'a'.repeat(8)}`, '1, 2'].map(
       (id): [string, Json, string] => ['/v1/kv/k', { 'last-event-id': id }, 'last-event-id'],
     ),
   ])('%s with %j is 400', async (url, headers, field) => {

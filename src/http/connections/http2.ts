@@ -8,7 +8,7 @@ import {
 } from 'node:http2'
 import type { Socket } from 'node:net'
 import { invalid, KvError } from '../../errors/kv-error.js'
-import type { Limits } from '../../limits.js'
+import { HTTP2_STREAMS_MAX, type Limits } from '../../limits.js'
 import { CONTENT_TYPE } from '../wire/media-type.js'
 import { problemOf } from '../wire/problem.js'
 import { toJson } from '../wire/wire.js'
@@ -19,9 +19,7 @@ import { isStreaming } from './streaming-requests.js'
 /** What a client that knows the server to speak HTTP/2 sends first (RFC 9113, section 3.4). */
 export const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 
-/** Concurrent requests of one connection. */
-const STREAMS_MAX = 100
-/** Of all streams together: answers up to a size that is not counted take this much. */
+/** Node resets further requests of a connection whose heads and pieces of answers take more than this. */
 const SESSION_MEMORY_MIB = 64
 /** A connection that the server ends is cut off after this time. */
 const LINGER_MS = 1000
@@ -61,7 +59,7 @@ export class Http2Connections {
     socket.allowHalfOpen = false // A client that has ended its side has gone.
     socket.once('finish', () => socket.destroy())
     const session = performServerHandshake(socket, {
-      settings: { maxConcurrentStreams: STREAMS_MAX, maxHeaderListSize: this.#limits.headerBytesMax },
+      settings: { maxConcurrentStreams: HTTP2_STREAMS_MAX, maxHeaderListSize: this.#limits.headerBytesMax },
       maxSessionMemory: SESSION_MEMORY_MIB,
     })
     const connection = new Http2Connection(socket, session)
@@ -96,7 +94,10 @@ export class Http2Connections {
     if (headers[':authority'] !== undefined) headers.host = headers[':authority']
     // So that routes see that a body of unknown length follows.
     if (!stream.endAfterHeaders && headers['content-length'] === undefined) headers['transfer-encoding'] = 'chunked'
-    if (CONTINUE.test(headers.expect ?? '')) request.asNodes.askForBody = () => answer.asNodes.writeContinue()
+    if (CONTINUE.test(headers.expect ?? ''))
+      request.asNodes.askForBody = () => {
+        if (!answer.destroyed) answer.asNodes.writeContinue()
+      }
     connection.begin(() => {
       if (!stream.destroyed) this.#server.emit('request', request.asNodes, answer.asNodes)
     })
@@ -160,9 +161,10 @@ class Http2Connection implements SharedConnection {
     if (this.#answers.size === 0 && nowMs - this.#idleMs > idleMsMax) this.#end()
     for (const answer of this.#answers) {
       const { req: request, stream } = answer
+      if (answer.destroyed) continue
+      const isLate = requestMsMax > 0 && nowMs - request.begunMs > requestMsMax && !isStreaming(request)
       if (answer.isStalled(nowMs - stalledMsMax)) answer.destroy()
-      else if (requestMsMax > 0 && nowMs - request.begunMs > requestMsMax && !isStreaming(request))
-        if (stream.state.remoteClose !== 1) refuseLate(answer)
+      else if (isLate && stream.state.remoteClose !== 1) refuseLate(answer)
     }
   }
 
