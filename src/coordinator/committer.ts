@@ -18,7 +18,7 @@ import { Heartbeat } from './heartbeat.js'
 import type { Resolver } from './lock-resolver.js'
 import { lockTtlMs } from './lock-ttl.js'
 import { onePhaseRequest } from './one-phase-request.js'
-import { type StampLead, StampPassed, storeTooSlow } from './stamp-lead.js'
+import type { StampLead } from './stamp-lead.js'
 import { isUncertain } from './uncertain.js'
 import { Undetermined } from './undetermined.js'
 
@@ -92,8 +92,6 @@ export interface CommitPlan {
 const ASYNC_COMMIT_KEY_BYTES_MAX = 4096
 /** The order of magnitude of client-go's rate limiter. */
 const PARALLEL_MAX = 16
-/** Commit timestamps that are chosen one after another for versionstamped puts. */
-const STAMP_TRIES_MAX = 10
 
 type Kind = 'one_pc' | 'async' | 'two_pc'
 
@@ -129,9 +127,8 @@ export class Committer {
   /** The commit_ts that was chosen for versionstamped puts. */
   #commitAt: Timestamp | undefined
   /** Keys that `#commitAt` made, by `keyText`. */
-  #stampedKeys: ReadonlyMap<string, Uint8Array> | undefined
+  #stampedKeys: ReadonlySet<string> | undefined
   #chosenMs = 0
-  #stampTries = 0
 
   constructor(
     readonly context: TransactionContext,
@@ -201,30 +198,21 @@ export class Committer {
 
   async #runInPhases(): Promise<Timestamp> {
     if (this.#needsKeys) await this.#chooseCommitTs()
-    let batches = this.#batches()
+    const batches = this.#batches()
     const kind = this.#kindOf(batches)
     try {
       if (batches.length > 1) this.#mayHoldLocks = true
-      for (;;) {
-        if (kind !== 'one_pc') this.#keepAlive()
-        const answers = await this.#prewriteAll(batches, kind)
-        const onePcCommitTs = answers[0]?.onePcCommitTs
-        if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
-        this.#mayHoldLocks = true
-        const asyncCommitTs = commitTsOf(answers)
-        if (kind === 'async' && asyncCommitTs !== undefined) {
-          this.context.inBackground(this.#commitRest(batches, asyncCommitTs))
-          return this.#committed('async', asyncCommitTs)
-        }
-        try {
-          return await this.#commitLocked(batches)
-        } catch (error) {
-          if (!(error instanceof StampPassed)) throw error
-        }
-        await this.#unlockStamped()
-        await this.#chooseCommitTs()
-        batches = this.#batches()
+      if (kind !== 'one_pc') this.#keepAlive()
+      const answers = await this.#prewriteAll(batches, kind)
+      const onePcCommitTs = answers[0]?.onePcCommitTs
+      if (onePcCommitTs !== undefined) return this.#committed('1pc', onePcCommitTs)
+      this.#mayHoldLocks = true
+      const asyncCommitTs = commitTsOf(answers)
+      if (kind === 'async' && asyncCommitTs !== undefined) {
+        this.context.inBackground(this.#commitRest(batches, asyncCommitTs))
+        return this.#committed('async', asyncCommitTs)
       }
+      return await this.#commitLocked(batches)
     } catch (error) {
       if (!this.#mayBeJudgedLater(error)) return await this.#failed(error, batches)
     } finally {
@@ -248,28 +236,26 @@ export class Committer {
    */
   async #chooseCommitTs(): Promise<void> {
     if (this.#commitEffects !== undefined) throw stampsWithEffects()
-    if (++this.#stampTries > STAMP_TRIES_MAX) throw storeTooSlow(STAMP_TRIES_MAX)
     const { api, stampLead } = this.context
     const now = await this.#surviving(false, async () => api.tso(1))
     const commitAt = now + timestampFromMs(stampLead.ms)
-    const stamped = new Map<string, Uint8Array>()
+    const stamped = new Set<string>()
     let { primary } = this.given
     const mutations = new Map<string, PrewriteMutation>()
     for (const mutation of this.given.mutations) {
       const { keyAt, ...rest } = mutation
       const key = keyAt === undefined ? mutation.key : keyAt(commitAt)
-      if (keyAt !== undefined) stamped.set(keyText(key), key)
+      if (keyAt !== undefined) stamped.add(keyText(key))
       if (rest.key === primary) primary = key
       mutations.set(keyText(key), keyAt === undefined ? mutation : { ...rest, key })
     }
     this.#commitAt = commitAt
     this.#stampedKeys = stamped
     this.#chosenMs = performance.now()
-    this.#stopHeartbeat() // Of the primary of an earlier try.
     this.plan = { ...this.given, mutations: [...mutations.values()], primary, minCommitTs: commitAt }
   }
 
-  /** @throws StampPassed if others may have read at it before all keys were locked. */
+  /** @throws KvError `write_conflict` if others may have read at it before all keys were locked. */
   async #whenReached(commitAt: Timestamp): Promise<Timestamp> {
     const { api, stampLead } = this.context
     const now = (): Promise<Timestamp> => this.#surviving(false, async () => api.tso(1))
@@ -277,7 +263,7 @@ export class Committer {
     let nowTs = await now()
     if (nowTs >= commitAt) {
       stampLead.wasTooShort()
-      throw new StampPassed()
+      throw this.#passed(commitAt)
     }
     stampLead.wasEnough(tookMs)
     while (nowTs < commitAt) {
@@ -287,10 +273,10 @@ export class Committer {
     return commitAt
   }
 
-  /** Rules out that the keys are committed with those of another commit_ts. */
-  async #unlockStamped(): Promise<void> {
-    const keys = [...(this.#stampedKeys?.values() ?? [])]
-    await this.#surviving(false, () => this.context.api.rollback({ keys, startTs: this.plan.startTs }))
+  #passed(commitAt: Timestamp): KvError<'write_conflict'> {
+    const { primary } = this.plan
+    const detail = `the commit_ts ${commitAt} of the versionstamped keys had passed before they were locked`
+    return writeConflict(primary, this.plan, { startTs: commitAt, commitTs: 0 }, 'optimistic', detail)
   }
 
   /** Starts with the first prewrite, because the commit may wait for other locks, a slow network or a slow store. */
@@ -364,7 +350,7 @@ export class Committer {
     const commitEffects = this.#commitEffects
     // When an earlier commit was left undetermined, only the repetition of its request tells the outcome.
     const signal = this.#isUncertain ? undefined : this.plan.signal
-    const isFirstTry = this.plan.isFirst && !this.#isUncertain && this.#stampTries < 2
+    const isFirstTry = this.plan.isFirst && !this.#isUncertain
     const bytes = this.#bytes
     const primaryText = keyText(primary)
     const keys = mutations.map(({ key }) => key).filter((key) => keyText(key) !== primaryText)
@@ -505,7 +491,7 @@ export class Committer {
       } catch (error) {
         // A reader has raised the lock's min_commit_ts; a read in the future raises it above the clock.
         if (!isKvError(error, 'commit_ts_expired')) throw error
-        if (this.#commitAt !== undefined) throw new StampPassed()
+        if (this.#commitAt !== undefined) throw this.#passed(commitTs)
         if (tries > 0) await backoff.wait(Number.POSITIVE_INFINITY, signal)
       }
     }

@@ -1,3 +1,4 @@
+import { stampedKey } from '../../src/percolator/stamped-key.js'
 import type { Timestamp } from '../../src/timestamp.js'
 import type { Scheduler } from './scheduler.js'
 import type { Violations } from './violations.js'
@@ -30,6 +31,12 @@ export interface RangeRead {
  */
 export type TxnOutcome = 'open' | 'committed' | 'aborted' | 'unknown'
 
+export const LOG = 'log/'
+
+function logKey(commitTs: Timestamp): string {
+  return Buffer.from(stampedKey({ key: Buffer.from(LOG), counter: 0 }, commitTs, 'text')).toString()
+}
+
 /** One transaction as its client knows it. Values that it writes begin with its id and a dot. */
 export class TxnHistory {
   /** 0 where no answer told. */
@@ -45,6 +52,8 @@ export class TxnHistory {
   /** undefined: deleted. */
   readonly writes = new Map<string, string | undefined>()
   readonly increments = new Map<string, number>()
+  /** Value of its versionstamped put; `logKey` has its key. */
+  stamped: string | undefined
   /** Versions that had to be there at its start. */
   readonly checks: { readonly key: string; readonly commitTs: Timestamp }[] = []
   /** Cells that it acknowledges, as a run. */
@@ -64,6 +73,12 @@ export class TxnHistory {
     readonly beganAt: number,
     readonly timeline: number,
   ) {}
+
+  /** All keys that it wrote, if it is committed at `commitTs`. */
+  keysAt(commitTs: Timestamp): string[] {
+    const stamped = this.stamped === undefined ? [] : [logKey(commitTs)]
+    return [...this.writes.keys(), ...this.increments.keys(), ...stamped]
+  }
 
   get name(): string {
     return `${this.kind} ${this.isolation} transaction ${this.id} (start_ts ${this.startTs}, ${this.outcome})`
@@ -152,7 +167,7 @@ export class History {
     txn.commitTs = commitTs
     txn.endedAt = this.#scheduler.steps
     this.#scheduler.note(commitTs)
-    for (const key of [...txn.writes.keys(), ...txn.increments.keys()]) this.saw(key, commitTs)
+    for (const key of txn.keysAt(commitTs)) this.saw(key, commitTs)
   }
 
   ended(txn: TxnHistory, outcome: 'aborted' | 'unknown'): void {

@@ -14,7 +14,7 @@ import type { Op } from '../../src/txn/op.js'
 import type { Random } from '../anomalies/random.js'
 import type { ClientWorld } from './client-world.js'
 import { Feeder } from './feeder.js'
-import type { TxnHistory } from './history.js'
+import { LOG, type TxnHistory } from './history.js'
 import { isLeaseLost, LeaseHolder } from './lease-holder.js'
 import { isRaw, RawClient } from './raw-client.js'
 import type { Owner } from './scheduler.js'
@@ -305,7 +305,12 @@ export class Client {
   async #statement(txn: Transaction, seen: TxnHistory): Promise<void> {
     const random = this.#random
     const key = this.#key()
-    const draw = random.below(100)
+    const draw = random.below(105)
+    if (draw >= 100) {
+      seen.stamped = this.#valueOf(seen)
+      txn.putStamped(bytes(LOG), bytes(seen.stamped), 'text')
+      return
+    }
     if (draw < 25) return this.#read(seen, key, (await txn.get(bytes(key)))?.value)
     if (draw < 32) {
       const keys = this.#someKeys()
@@ -356,7 +361,8 @@ export class Client {
 
   async #scan(txn: Scanner, seen: TxnHistory): Promise<void> {
     const random = this.#random
-    const [start, end] = [this.#key(), random.chance(0.5) ? this.#key() : 'k~'].sort() as [string, string]
+    const ofKeys = [this.#key(), random.chance(0.5) ? this.#key() : 'k~'].sort() as [string, string]
+    const [start, end] = random.chance(0.2) ? ([LOG, `${LOG}~`] as const) : ofKeys
     const order = { limit: 1 + random.below(8), reverse: random.chance(0.3) }
     const own = new Map(seen.writes)
     const { pairs } = await txn.scan({ start: bytes(start), end: bytes(end), ...order, keyOnly: false })
@@ -427,6 +433,10 @@ export class Client {
       ops.push({ op: 'put', key: bytes('one-shots'), value: bytes(value) })
       seen.writes.set('one-shots', value)
     }
+    if (random.chance(0.15)) {
+      seen.stamped = this.#valueOf(seen)
+      ops.push({ op: 'put', key: bytes(LOG), value: bytes(seen.stamped), stamp: 'text' })
+    }
     if (isBlind) return { checks, ops }
     if (random.chance(0.3)) {
       const counter = random.pick(COUNTERS)
@@ -457,7 +467,7 @@ export class Client {
     const own = new Map<string, string | undefined>()
     answer.results.forEach((result, i) => {
       const op = ops[i] as Op
-      if (op.op === 'put' || op.op === 'insert') own.set(text(op.key), text(op.value))
+      if ((op.op === 'put' && op.stamp === undefined) || op.op === 'insert') own.set(text(op.key), text(op.value))
       if (op.op === 'delete') own.set(text(op.key), undefined)
       if (op.op === 'get' && 'found' in result && !own.has(text(op.key)))
         seen.reads.push({ key: text(op.key), value: result.value && text(result.value) })

@@ -1,5 +1,5 @@
 import type { Timestamp } from '../../src/timestamp.js'
-import type { History, TxnHistory } from './history.js'
+import { type History, LOG, type TxnHistory } from './history.js'
 import type { Committed, Ledger } from './ledger.js'
 import { isRaw } from './raw-client.js'
 import type { Violations } from './violations.js'
@@ -55,7 +55,10 @@ function checkFate(
     if (records.length > 0) violations.add('revived', `${txn.name} is committed: ${printAll(records)}`)
     return
   }
-  const expected = [...txn.writes.keys(), ...txn.increments.keys()].sort().join(' ')
+  const expected = txn
+    .keysAt(records[0]?.commitTs ?? 0)
+    .sort()
+    .join(' ')
   const actual = writes
     .map(({ key }) => key)
     .sort()
@@ -68,7 +71,9 @@ function checkFate(
   if (txn.outcome === 'committed' && records.length > 0 && !commitTs.has(txn.commitTs))
     violations.add('commit_ts', `${txn.name} was told ${txn.commitTs}, and is committed at ${[...commitTs]}`)
   for (const { key, value } of writes)
-    if (txn.writes.has(key) && txn.writes.get(key) !== value)
+    if (key.startsWith(LOG) && value !== txn.stamped)
+      violations.add('value', `${txn.name} wrote ${txn.stamped} to ${key}; committed is ${value}`)
+    else if (txn.writes.has(key) && txn.writes.get(key) !== value)
       violations.add('value', `${txn.name} wrote ${txn.writes.get(key)} to ${key}; committed is ${value}`)
 }
 
