@@ -23,8 +23,13 @@ export const putAll = (pairs) =>
 export const putAllAsJson = (pairs) =>
   postJson('/v1/txn', { ops: pairs.map(({ key, value }) => ({ op: 'put', key, value })) })
 
-/** What goes over the wire: written by hand it costs a load generator almost nothing. @param request.length of the body. */
-export function bytesOf({ method, path, headers = {}, body = '', length = Buffer.byteLength(body) }) {
+/**
+ * What goes over the wire: written by hand it costs a load generator almost nothing. @param request.length of the body.
+ * @param request a Buffer: bytes that were made before.
+ */
+export function bytesOf(request) {
+  if (Buffer.isBuffer(request)) return request
+  const { method, path, headers = {}, body = '', length = Buffer.byteLength(body) } = request
   let head = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n`
   for (const name in headers) head += `${name}: ${headers[name]}\r\n`
   if (method !== 'GET') head += `content-length: ${length}\r\n`

@@ -29,25 +29,26 @@ export function* snapshotReadPieces(
   database: KvDatabase,
   pieceBytes: number,
 ): Generator<Buffer, void, void> {
-  let writer = new BinaryWriter()
+  let writer = unused()
   let bytes = 0
   for (const entries of ranges) {
-    const lengths = entries.map((entry) => entryBytes(entry, database))
-    writer.uint32(BYTES.field1).uint32(lengths.reduce((sum, length) => sum + fieldBytes(length), 0))
-    for (const [i, entry] of entries.entries()) {
-      const length = lengths[i] as number
+    let rangeBytes = 0
+    for (const entry of entries) rangeBytes += fieldBytes(entryBytes(entry, database))
+    writer.uint32(BYTES.field1).uint32(rangeBytes)
+    for (const entry of entries) {
+      const length = entryBytes(entry, database)
       writer.uint32(BYTES.field1).uint32(length)
       writeEntry(writer, entry, database)
       bytes += length
       if (bytes < pieceBytes) continue
-      yield asBuffer(writer.finish())
-      writer = new BinaryWriter()
+      yield finished(writer)
+      writer = unused()
       bytes = 0
     }
   }
   writer.uint32(VARINT.field4).bool(true) // read_is_strongly_consistent
   writer.uint32(VARINT.field8).int32(SUCCESS)
-  yield asBuffer(writer.finish())
+  yield finished(writer)
 }
 
 export function entriesBytes(ranges: readonly (readonly Entry[])[]): number {
@@ -57,16 +58,16 @@ export function entriesBytes(ranges: readonly (readonly Entry[])[]): number {
 }
 
 export function committed(commitTs: Timestamp): Buffer {
-  const writer = new BinaryWriter().uint32(VARINT.field1).int32(SUCCESS)
-  return asBuffer(writer.uint32(BYTES.field2).bytes(versionstampOf(commitTs)).finish())
+  const writer = unused().uint32(VARINT.field1).int32(SUCCESS)
+  return finished(writer.uint32(BYTES.field2).bytes(versionstampOf(commitTs)))
 }
 
 /** @param checks indexes of the checks that did not hold. */
 export function checksFailed(checks: readonly number[]): Buffer {
-  const writer = new BinaryWriter().uint32(VARINT.field1).int32(CHECK_FAILURE)
+  const writer = unused().uint32(VARINT.field1).int32(CHECK_FAILURE)
   writer.uint32(BYTES.field4).fork()
   for (const check of checks) writer.uint32(check)
-  return asBuffer(writer.join().finish())
+  return finished(writer.join())
 }
 
 /**
@@ -74,7 +75,7 @@ export function checksFailed(checks: readonly number[]): Buffer {
  *   takes one that has not for absent.
  */
 export function watchOutput(entries: readonly (Entry | undefined)[], database: KvDatabase): Buffer {
-  const writer = new BinaryWriter().uint32(VARINT.field1).int32(SUCCESS)
+  const writer = unused().uint32(VARINT.field1).int32(SUCCESS)
   for (const entry of entries) {
     writer.uint32(BYTES.field2).fork().uint32(VARINT.field1).bool(true)
     if (entry !== undefined) {
@@ -83,8 +84,25 @@ export function watchOutput(entries: readonly (Entry | undefined)[], database: K
     }
     writer.join()
   }
-  return asBuffer(writer.finish())
+  return finished(writer)
 }
+
+/** A writer that has finished keeps its buffer, which takes longer to make than to fill. It is gone if an answer fails half-way. */
+let spare: BinaryWriter | undefined
+
+function unused(): BinaryWriter {
+  const writer = spare ?? new BinaryWriter()
+  spare = undefined
+  return writer
+}
+
+function finished(writer: BinaryWriter): Buffer {
+  const bytes = asBuffer(writer.finish())
+  if (bytes.length <= SPARE_BYTES_MAX) spare = writer
+  return bytes
+}
+
+const SPARE_BYTES_MAX = 16 * 1024
 
 function writeEntry(writer: BinaryWriter, { key, value, commitTs }: Entry, { prefix }: KvDatabase): void {
   const { data, encoding } = kvValueOf(value)

@@ -1,4 +1,5 @@
 import { requireKey, tooLarge } from '../bytes/byte-limits.js'
+import { asBuffer } from '../bytes/key-text.js'
 import type { Waiting } from '../coordinator/lock-resolver.js'
 import type { Database } from '../database/database.js'
 import { invalid } from '../errors/kv-error.js'
@@ -50,7 +51,7 @@ function readOf({ start, end, limit, reverse }: ReadRange, database: KvDatabase,
 
 function isNext(end: Uint8Array, start: Uint8Array): boolean {
   if (end.length !== start.length + 1 || end[start.length] !== 0) return false
-  return Buffer.compare(end.subarray(0, start.length), start) === 0
+  return asBuffer(end).compare(start, 0, start.length, 0, start.length) === 0
 }
 
 /**
