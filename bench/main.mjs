@@ -24,6 +24,7 @@ const GROUPS = { ratios, scale, observers, changes, expiry: { expiry }, leases, 
 /** Not of docs/performance.md: on shared tables, or simulated. Loaded when named, since they need more. */
 const LOADED = {
   'kv-connect': './scenarios/kv-connect.mjs',
+  level: './scenarios/level.mjs',
   bigtable: './scenarios/bigtable.mjs',
   postgres: './scenarios/postgres/index.mjs',
   'scale-out': './scale-out/index.mjs',
