@@ -5,7 +5,7 @@ import { KvClient, readBody, set, watchBody, writeBody } from './kv-client.js'
 
 let server: TestServer
 let kv: KvClient
-const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 150)
+const RUNS = Number(process.env['PERKV_TEST_RUNS'] ?? 80)
 
 beforeAll(async () => {
   server = await startServer({ kvConnect: true })
