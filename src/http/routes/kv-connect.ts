@@ -56,6 +56,8 @@ function dataPath(scope: FastifyInstance, context: AppContext, databases: KvData
     const token = bearerToken(request.headers.authorization) ?? NO_TOKEN
     const origin = `${request.protocol}://${request.host}`
     const metadata = metadataOf(kv, { version, origin, token, nowMs: Date.now() })
+    // This connection is node:http's now. The client's next one, for all its calls, is the fast lane's.
+    if (request.raw.httpVersionMajor === 1) reply.header('connection', 'close')
     // As bytes: fastify would add a charset to text, and clients compare the content type.
     return reply.header('content-type', 'application/json').send(Buffer.from(JSON.stringify(metadata)))
   })

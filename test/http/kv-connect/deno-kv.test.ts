@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import { deserialize, serialize } from 'node:v8'
 import { type Kv, type KvEntryMaybe, type KvKey, type KvListOptions, type KvListSelector, openKv } from '@deno/kv'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -261,6 +262,16 @@ test('watch shows the present and then the latest state', async () => {
   await db.delete(['a'])
   expect(await next()).toEqual([null, 3])
   await reader.cancel()
+})
+
+test('its calls go through the fast lane', async () => {
+  const urls: (string | undefined)[] = []
+  const seen = ({ url }: IncomingMessage): void => void urls.push(url)
+  server.app.server.on('request', seen)
+  await db.set(['a'], 1)
+  await db.getMany([['a'], ['b']])
+  server.app.server.off('request', seen)
+  expect(urls).toEqual([])
 })
 
 test('an enqueue is refused', async () => {
