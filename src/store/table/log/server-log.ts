@@ -165,7 +165,12 @@ export class ServerLog {
   }
 
   async #open(): Promise<OpenLog> {
-    const log = await this.#begin()
+    let log: OpenLog | undefined
+    while (log === undefined)
+      log = await this.#begin().catch((error: unknown) => {
+        if (error !== OVER) throw error // Others have swept it away while the answer was lost.
+        return undefined
+      })
     this.#log = log
     this.#idleBeats = 0
     this.#beat(log).catch(() => {}) // Nothing in it throws.

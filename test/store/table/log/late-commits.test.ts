@@ -108,3 +108,31 @@ test('what waits for an append is shared out by its bytes, and a transaction wit
     code: 'payload_too_large',
   })
 })
+
+test('the rows of a log are swept away while it begins, and an answer is lost: another log takes the commit', async () => {
+  const table = new MemoryTable()
+  let isFirst = true
+  const swept = new Proxy(table, {
+    get(target, name) {
+      if (name === 'change' && isFirst)
+        return async () => {
+          isFirst = false
+          return 'refused'
+        }
+      const value: unknown = Reflect.get(target, name)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+  let last = 0
+  const source = {
+    get last() {
+      return last
+    },
+    next: async () => ++last,
+  }
+  const pause = async (ms: number): Promise<void> => (ms < 250 ? undefined : new Promise(() => {}))
+  const log = new ServerLog({ table: swept, source, pause, beatMs: 250 })
+  const commitTs = 10
+  await log.decide({ startTs: 9, commitTs, primary: utf8('k'), keys: [utf8('k')] })
+  expect(isFirst).toBe(false)
+})

@@ -121,7 +121,7 @@ test('each reader gets every committed transaction once, whole and in order, and
         }
       },
     ),
-    { numRuns: RUNS, ...(Number.isNaN(SEED) ? {} : { seed: SEED }) },
+    { numRuns: RUNS, endOnFailure: true, ...(Number.isNaN(SEED) ? {} : { seed: SEED }) },
   )
   if (process.env['PERKV_TEST_REPORT']) console.log(JSON.stringify(totals))
 })
