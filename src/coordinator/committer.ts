@@ -92,6 +92,8 @@ export interface CommitPlan {
 const ASYNC_COMMIT_KEY_BYTES_MAX = 4096
 /** The order of magnitude of client-go's rate limiter. */
 const PARALLEL_MAX = 16
+/** Beyond the lead of a commit_ts: the oracle may stand still for a while, after another server has taken the lead. */
+const WAIT_FOR_ORACLE_MS_MAX = 1000
 
 type Kind = 'one_pc' | 'async' | 'two_pc'
 
@@ -197,7 +199,13 @@ export class Committer {
   }
 
   async #runInPhases(): Promise<Timestamp> {
-    if (this.#needsKeys) await this.#chooseCommitTs()
+    if (this.#needsKeys) {
+      try {
+        await this.#chooseCommitTs()
+      } catch (error) {
+        return this.#failed(error, [this.given.mutations.filter(({ keyAt }) => keyAt === undefined)])
+      }
+    }
     const batches = this.#batches()
     const kind = this.#kindOf(batches)
     try {
@@ -231,8 +239,8 @@ export class Committer {
   }
 
   /**
-   * Chooses a commit_ts ahead of the oracle, and locks the keys that it makes. If the oracle is still below it then, nobody has read
-   * at or above it, and whoever will meets the locks. The transaction commits once the oracle has reached it.
+   * Chooses a commit_ts ahead of the oracle, whose keys can be locked. If the oracle is still below it once they are, nobody has read
+   * at or above it, and whoever will meets the locks. The transaction commits when the oracle has reached it.
    */
   async #chooseCommitTs(): Promise<void> {
     if (this.#commitEffects !== undefined) throw stampsWithEffects()
@@ -255,9 +263,10 @@ export class Committer {
     this.plan = { ...this.given, mutations: [...mutations.values()], primary, minCommitTs: commitAt }
   }
 
-  /** @throws KvError `write_conflict` if others may have read at it before all keys were locked. */
+  /** @throws KvError `write_conflict` if others may have read at it before all keys were locked, or the oracle does not reach it. */
   async #whenReached(commitAt: Timestamp): Promise<Timestamp> {
     const { api, stampLead } = this.context
+    const endsAt = performance.now() + stampLead.ms + WAIT_FOR_ORACLE_MS_MAX
     const now = (): Promise<Timestamp> => this.#surviving(false, async () => api.tso(1))
     const tookMs = performance.now() - this.#chosenMs
     let nowTs = await now()
@@ -267,6 +276,7 @@ export class Committer {
     }
     stampLead.wasEnough(tookMs)
     while (nowTs < commitAt) {
+      if (performance.now() > endsAt) throw this.#passed(commitAt)
       await sleep(Math.ceil((commitAt - nowTs) / LOGICAL_PER_MS), this.plan.signal)
       nowTs = await now()
     }
@@ -275,7 +285,7 @@ export class Committer {
 
   #passed(commitAt: Timestamp): KvError<'write_conflict'> {
     const { primary } = this.plan
-    const detail = `the commit_ts ${commitAt} of the versionstamped keys had passed before they were locked`
+    const detail = `no commit is possible any more at ${commitAt}, which the versionstamped keys were made of`
     return writeConflict(primary, this.plan, { startTs: commitAt, commitTs: 0 }, 'optimistic', detail)
   }
 

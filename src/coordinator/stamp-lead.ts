@@ -1,5 +1,5 @@
 const MS_MIN = 5
-const MS_MAX = 2000
+const MS_MAX = 500
 
 /**
  * By how much a chosen commit_ts is ahead of the oracle: about three times as long as the slowest of the last prewrites of such
@@ -13,7 +13,7 @@ export class StampLead {
   }
 
   wasEnough(tookMs: number): void {
-    this.#ms = Math.min(MS_MAX, Math.max(MS_MIN, 3 * tookMs, 0.97 * this.#ms))
+    this.#ms = Math.min(MS_MAX, Math.max(MS_MIN, 3 * tookMs, 0.9 * this.#ms))
   }
 
   wasTooShort(): void {

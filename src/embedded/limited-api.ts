@@ -28,8 +28,8 @@ export class LimitedApi implements api.PercolatorApi {
     return this.#checked(request.keys, () => this.#api.acquirePessimisticLock(request))
   }
   async prewrite(request: api.PrewriteRequest): Promise<api.PrewriteAnswer> {
-    for (const { key, value } of request.mutations) {
-      requireKey(key, 'key', this.#limits.keyBytesMax)
+    for (const { key, keyAt, value } of request.mutations) {
+      requireKey(keyAt === undefined ? key : keyAt(request.startTs), 'key', this.#limits.keyBytesMax)
       if (value !== undefined) requireValue(value, 'value', this.#limits.valueBytesMax)
     }
     return this.#prewrite(request)

@@ -8,8 +8,10 @@ const TAG = { bigint: 0x5a, double: 0x4e, int32: 0x49, uint32: 0x55 } as const
 /** V8 writes a bigint as digits of this many bytes. */
 const DIGIT_BYTES = 8
 const VARINT_BYTES_MAX = 5
+/** Of a bigint: reading and printing a long one takes long, and one write may have a thousand sums. */
+const BIGINT_BYTES_MAX = 1024
 
-/** @returns undefined for other values and for malformed bytes. */
+/** @returns undefined for other values, for a bigint of over 1024 bytes, and for malformed bytes. */
 export function numberFromV8(bytes: Uint8Array): bigint | number | undefined {
   if (bytes[0] !== VERSION_TAG) return undefined
   const reader = { bytes, at: 1 }
@@ -54,7 +56,7 @@ function double({ bytes, at }: Reader): number | undefined {
 /** @param head bit 0: the sign; the others: the number of bytes. */
 function bigint({ bytes, at }: Reader, head: number): bigint | undefined {
   const length = head >>> 1
-  if (bytes.length !== at + length) return undefined
+  if (bytes.length !== at + length || length > BIGINT_BYTES_MAX) return undefined
   if (length === 0) return 0n
   const size = BigInt(`0x${Buffer.from(bytes.subarray(at)).reverse().toString('hex')}`)
   return (head & 1) === 1 ? -size : size

@@ -130,7 +130,7 @@ export interface PrewriteMutation {
   readonly assertion?: Assertion | undefined
   /**
    * In process only, in a commit in one phase: the put is versionstamped, and writes the key that this makes of the commit_ts. `key`
-   * is the one that it makes of the start_ts, which no other transaction can have.
+   * is a reserved one, which no other mutation has.
    */
   readonly keyAt?: ((commitTs: Timestamp) => Uint8Array) | undefined
 }

@@ -1,6 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import type { Timestamp } from '../timestamp.js'
 import type { PrewriteMutation } from './api.js'
+import { reservedKey } from './codec/reserved-key.js'
 import { TS_BYTES, writeTs } from './codec/timestamp.js'
 
 /**
@@ -53,14 +54,17 @@ export function stampedKey({ key, counter }: Stamped, commitTs: Timestamp, stamp
   return out
 }
 
+/** No client can name these, so the mutations of one transaction have different keys, and no other transaction has them. */
+const PLACES = reservedKey(Buffer.from('stamp/'))
+
 /** @returns one mutation per key: of puts that write the same key, the last one counts. */
 export function stampedMutations(puts: readonly StampedPut[], startTs: Timestamp): PrewriteMutation[] {
   const mutations = new Map<string, PrewriteMutation>()
   for (const put of puts) {
-    const { stamp, value, expireTs } = put
+    const { counter, stamp, value, expireTs } = put
     const keyAt = (commitTs: Timestamp): Uint8Array => stampedKey(put, commitTs, stamp)
-    const key = keyAt(startTs)
-    mutations.set(keyText(key), { op: 'put', key, keyAt, value, expireTs })
+    const key = stampedKey({ key: PLACES, counter }, startTs)
+    mutations.set(keyText(keyAt(startTs)), { op: 'put', key, keyAt, value, expireTs })
   }
   return [...mutations.values()]
 }

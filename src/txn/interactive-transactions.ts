@@ -308,10 +308,7 @@ export class InteractiveTransactions {
       return { commitTs: ended.commitTs }
     }
     const open = this.#find(id)
-    const stamped = open.txn.stamped.map(({ key, counter }) => ({ key, counter }))
-    const named = stamped.length === 0 ? {} : { stamped }
-    const row = stored && this.#outcomes.rowOf(stored, { commitTs: COMMIT_TS_OF_ROW, ...named })
-    const commitTs = await open
+    const { commitTs, row, named } = await open
       .during(() =>
         open.inTurn(async () => {
           if (signal?.aborted && open.txn.state === 'open') {
@@ -327,7 +324,10 @@ export class InteractiveTransactions {
             }
           }
           const prewrite: Store['prewrite'] = (request) => this.#store.prewrite({ ...request, stages })
-          return open.txn.commit(prewrite, commitEffects, signal, stages, row)
+          const stamped = open.txn.stamped.map(({ key, counter }) => ({ key, counter }))
+          const named = stamped.length === 0 ? {} : { stamped }
+          const row = stored && this.#outcomes.rowOf(stored, { commitTs: COMMIT_TS_OF_ROW, ...named })
+          return { commitTs: await open.txn.commit(prewrite, commitEffects, signal, stages, row), row, named }
         }),
       )
       .catch((error: unknown) => {

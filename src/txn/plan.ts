@@ -61,8 +61,9 @@ export function* planOf({ checks, ops, isolation, commitEffects, idempotency }: 
     }
   const deletesRange = ops.some(({ op }) => op === 'delete_range')
   const touches = ops.some(({ op }) => op === 'touch')
-  const keys = { written, read, deletesRange, touches, stamps: ops.some(isStamped) }
-  if (written.size === 0 || deletesRange) return { keys, latchSet: undefined }
+  const stamps = ops.some(isStamped)
+  const keys = { written, read, deletesRange, touches, stamps }
+  if ((written.size === 0 && !stamps) || deletesRange) return { keys, latchSet: undefined }
   const onlyRead: string[] = []
   for (const text of held) if (!written.has(text)) onlyRead.push(text)
   // Of several serializable transactions that scan each other's writes, only one could commit.

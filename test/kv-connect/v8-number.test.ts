@@ -41,3 +41,8 @@ test('random, cut and lengthened bytes are a number or nothing', () => {
     }),
   )
 })
+
+test('a bigint has 1024 bytes at most, since a write may have a thousand sums of it', () => {
+  expect(numberFromV8(serialize(2n ** 8191n))).toBe(2n ** 8191n)
+  expect(numberFromV8(serialize(2n ** 8192n))).toBeUndefined()
+})

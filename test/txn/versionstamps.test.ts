@@ -2,15 +2,17 @@ import { describe, expect, test } from 'vitest'
 import { afterKey } from '../../src/bytes/key-range.js'
 import { asBuffer } from '../../src/bytes/key-text.js'
 import { Coordinator } from '../../src/coordinator/coordinator.js'
+import { KvError } from '../../src/errors/kv-error.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import type { Stamp } from '../../src/percolator/stamped-key.js'
 import type { Store } from '../../src/store/store.js'
 import type { Timestamp } from '../../src/timestamp.js'
+import type { Check } from '../../src/txn/check.js'
 import { commitOptionsOf } from '../../src/txn/commit-options.js'
 import { OneShots } from '../../src/txn/one-shots.js'
 import { namedAt, type Op } from '../../src/txn/op.js'
 import { Outcomes } from '../../src/txn/outcomes.js'
-import { codeOf, read, testStores, text, utf8 } from '../store/support.js'
+import { codeOf, read, TestClock, testStores, text, utf8 } from '../store/support.js'
 import { MemoryTable } from '../store/table/memory-table.js'
 import { openTableStore } from '../store/table/open-table-store.js'
 import { inTwoPhasesLatched } from '../store/two-phases.js'
@@ -35,8 +37,12 @@ class Log {
     this.#oneShots = new OneShots(store, this.coordinator, new Outcomes(store, this.coordinator, DEFAULT_LIMITS))
   }
 
-  async run(...ops: readonly Op[]) {
-    const { answer } = await this.#oneShots.run({ checks: [], ops, maxRetries: 100, lockWaitMs: 10_000 })
+  run(...ops: readonly Op[]) {
+    return this.runIf([], ...ops)
+  }
+
+  async runIf(checks: readonly Check[], ...ops: readonly Op[]) {
+    const { answer } = await this.#oneShots.run({ checks, ops, maxRetries: 100, lockWaitMs: 10_000 })
     const { commitTs = 0, results } = answer
     return { ...answer, commitTs, results: namedAt(results, commitTs) }
   }
@@ -85,6 +91,32 @@ describe.each(kinds)('%s', (_, open) => {
     const digits = `${commitTs.toString(16).padStart(16, '0')}0000`
     const found = (await log.all()).map(({ key, value }) => [asBuffer(key).toString('latin1'), text(value ?? utf8(''))])
     expect(found).toEqual([[`log/\x02${digits}\0`, 'b']])
+  })
+
+  test('a check beside nothing but a versionstamped put holds at the commit_ts', async () => {
+    const log = new Log(await open())
+    const key = utf8('a')
+    for (let round = 0; round < 20; round++) {
+      await log.run({ op: 'put', key, value: utf8('') })
+      const [appended, deleted] = await Promise.allSettled([
+        log.runIf([{ key, exists: true }], append('a')),
+        log.run({ op: 'delete', key }),
+      ])
+      if (deleted.status === 'rejected') throw deleted.reason
+      if (appended.status === 'fulfilled') expect(appended.value.commitTs).toBeLessThan(deleted.value.commitTs)
+    }
+  })
+
+  test('a transaction may put what looks like its own start_ts', async () => {
+    const log = new Log(await open())
+    const txn = await log.coordinator.begin({ ...OPTIONS, isolation: 'serializable' })
+    await txn.get(utf8('a'))
+    const key = keyAt('log/', txn.startTs, 0)
+    await txn.put(key, utf8('plain'))
+    txn.putStamped(utf8('log/'), utf8('stamped'), 'bytes')
+    const commitTs = await txn.commit()
+    expect((await log.all()).map(({ key }) => key)).toEqual([key, keyAt('log/', commitTs, 0)])
+    await log.run({ op: 'delete', key })
   })
 
   test('a reader that follows the log meets every entry, in the order of the commits', { tags: 'long' }, async () => {
@@ -167,19 +199,40 @@ test('a reader has been at the commit_ts before the keys were locked: the transa
   expect((await log.all()).map(({ key }) => key)).toEqual([keyAt('log/', commitTs, 0)])
 })
 
-test('a key that somebody has guessed is left alone, and the next commit_ts is taken', async () => {
-  const store = await stores.open()
+test('a key that somebody has guessed is left alone, and a later commit_ts is taken', async () => {
+  const store = await stores.open({ now: new TestClock().now }) // So timestamps follow each other.
   const log = new Log(store)
   const startTs = await store.tso(1)
-  const guesses = Array.from({ length: 50 }, (_, i) => keyAt('log/', startTs + i, 0))
+  const guesses = Array.from({ length: 6 }, (_, i) => keyAt('log/', startTs + i, 0))
   const [primary = utf8('')] = guesses
   const mutations = guesses.map((key) => ({ op: 'put', key, value: utf8('guessed') }) as const)
-  await store.prewrite({ mutations, primary, startTs, lockTtl: 1 })
-  const commitTs = await store.tso(1)
-  const { commitTs: appendedAt } = await log.run(append('mine'))
-  await store.commit({ keys: guesses, startTs, commitTs })
-  const mine = (await log.all()).filter(({ value }) => text(value ?? utf8('')) === 'mine')
-  expect(mine.map(({ key }) => key)).toEqual([keyAt('log/', appendedAt, 0)])
+  await store.prewrite({ mutations, primary, startTs, lockTtl: 60_000 })
+  const { commitTs } = await log.run(append('mine'))
+  expect(commitTs).toBeGreaterThan(startTs + 5)
+  await store.rollback({ keys: guesses, startTs })
+  expect((await log.all()).map(({ key }) => key)).toEqual([keyAt('log/', commitTs, 0)])
+})
+
+test('no commit_ts can be chosen: the locks are released', async () => {
+  const store = inTwoPhasesLatched(await stores.open())
+  let isDown = false
+  const failing: Store = new Proxy(store, {
+    get: (target, name) => {
+      if (name !== 'tso' || !isDown) return Reflect.get(target, name)
+      return async () => {
+        throw new KvError('storage_unavailable', 'no timestamps', {})
+      }
+    },
+  })
+  const { coordinator } = new Log(failing)
+  const txn = await coordinator.begin({ ...OPTIONS, mode: 'pessimistic' })
+  await txn.put(utf8('a'), utf8('1'))
+  txn.putStamped(utf8('log/'), utf8('1'), 'bytes')
+  isDown = true
+  expect(await codeOf(txn.commit())).toBe('storage_unavailable')
+  await coordinator.idle()
+  isDown = false
+  expect((await store.scanLock({ maxTs: await store.tso(1), limit: 10 })).locks).toEqual([])
 })
 
 test('bounds', async () => {

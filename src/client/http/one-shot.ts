@@ -35,7 +35,7 @@ export type Op =
       /** The key is deleted when this lease ends. The lease must be among the checks. */
       readonly lease?: string | undefined
     } & OpExpiry)
-  /** The key that is written, which the result names, is `key` followed by the commit timestamp. */
+  /** Writes `key` followed by the commit timestamp. The result names it. */
   | ({ readonly op: 'put'; readonly key: Bytes; readonly value: Bytes; readonly versionstamp: true } & OpExpiry)
   | ({ readonly op: 'increment'; readonly key: Bytes; readonly by?: number | undefined } & OpExpiry)
   | ({ readonly op: 'min' | 'max'; readonly key: Bytes; readonly by: number } & OpExpiry)

@@ -9,7 +9,7 @@ import type { Limits } from '../../limits.js'
 export type Work = 'ending' | 'reading' | 'writing' | 'watching'
 
 export interface Load {
-  /** Requests whose bodies have arrived. The limit on connections bounds the others. */
+  /** Requests whose bodies have arrived. The limits on connections and on streams of HTTP/2 bound the others. */
   readonly requests: number
   readonly answerBytes: number
   readonly locks: number

@@ -4,7 +4,7 @@ import { Shares } from '../../access/shares.js'
 export class InFlight {
   /** Requests whose bodies have arrived, or that have none. */
   requests = 0
-  /** Requests whose bodies are still arriving: at most one per connection. */
+  /** Requests whose bodies are still arriving: at most one per connection, or stream of HTTP/2. */
   receiving = 0
   /** Bytes of bodies that have arrived. */
   bodyBytes = 0

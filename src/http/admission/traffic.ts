@@ -287,8 +287,11 @@ function refusalOf({ raw }: FastifyRequest): Error | undefined {
 
 function holdBack(request: IncomingMessage): void {
   const { socket } = request
-  request.once('end', () => {
+  const hold = (): void => {
     socket.pause()
     setTimeout(() => socket.resume(), HOLD_BACK_MS).unref()
-  })
+  }
+  // Of HTTP/2 nobody reads the rest of a refused request, and other streams are held back, not its body.
+  if (request.httpVersionMajor === 2) hold()
+  else request.once('end', hold)
 }

@@ -40,7 +40,7 @@ const NodeRequest = Http2ServerRequest as unknown as new (
 const NodeAnswer = Http2ServerResponse as unknown as new (stream: ServerHttp2Stream) => NodeAnswer
 
 /** Answers are sent in pieces of this size, because a piece shows only as a whole whether the client takes it. */
-const PIECE_BYTES = 64 * 1024
+const PIECE_BYTES = 16 * 1024
 
 /** A request of HTTP/2 that behaves like one of node:http. */
 export class Http2Request extends NodeRequest {

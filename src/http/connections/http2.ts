@@ -20,7 +20,11 @@ import { isStreaming } from './streaming-requests.js'
 export const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 
 /** Node resets further requests of a connection whose heads and pieces of answers take more than this. */
-const SESSION_MEMORY_MIB = 64
+const SESSION_MEMORY_MIB = 16
+/** Streams that a connection keeps when half of all are open. */
+const STREAMS_IN_NEED = 10
+/** Node's own bound on header lines is lower than the one on their bytes, of which a line has these at least. */
+const HEADER_LINE_BYTES_MIN = 33
 /** A connection that the server ends is cut off after this time. */
 const LINGER_MS = 1000
 const TICK_MS_MAX = 1000
@@ -61,10 +65,14 @@ export class Http2Connections {
     const session = performServerHandshake(socket, {
       settings: { maxConcurrentStreams: HTTP2_STREAMS_MAX, maxHeaderListSize: this.#limits.headerBytesMax },
       maxSessionMemory: SESSION_MEMORY_MIB,
+      maxHeaderListPairs: Math.ceil(this.#limits.headerBytesMax / HEADER_LINE_BYTES_MIN),
     })
     const connection = new Http2Connection(socket, session)
     this.#connections.add(connection)
-    socket.once('close', () => this.#connections.delete(connection))
+    socket.once('close', () => {
+      this.#connections.delete(connection)
+      this.#stopIfOver()
+    })
     session.on('error', ignore) // The streams are told.
     session.on(
       'stream',
@@ -83,7 +91,9 @@ export class Http2Connections {
   ): void {
     const { requestsMax, watchesMax } = this.#limits
     // As many as there may be requests in flight and waiting ones together.
-    if (this.#streams >= requestsMax + watchesMax) return void stream.close(constants.NGHTTP2_REFUSED_STREAM)
+    const leftover = requestsMax + watchesMax - this.#streams
+    if (leftover <= 0 || (leftover < this.#streams && connection.streams >= STREAMS_IN_NEED))
+      return void stream.close(constants.NGHTTP2_REFUSED_STREAM)
     this.#streams++
     stream.once('close', () => this.#streams--)
     const request = new Http2Request(stream, headers, rawHeaders, connection)
@@ -107,6 +117,11 @@ export class Http2Connections {
   close(): void {
     this.#isClosing = true
     for (const { session } of this.#connections) session.close()
+    this.#stopIfOver()
+  }
+
+  #stopIfOver(): void {
+    if (this.#isClosing && this.#connections.size === 0) clearInterval(this.#ticking)
   }
 
   destroy(): void {
@@ -134,6 +149,10 @@ class Http2Connection implements SharedConnection {
     this.encrypted = session.encrypted === true
   }
 
+  get streams(): number {
+    return this.#answers.size
+  }
+
   add(answer: Http2Answer): void {
     this.#answers.add(answer)
     answer.stream.once('close', () => {
@@ -158,13 +177,15 @@ class Http2Connection implements SharedConnection {
 
   tick({ idleMsMax, requestMsMax, stalledMsMax }: Bounds): void {
     const nowMs = performance.now()
-    if (this.#answers.size === 0 && nowMs - this.#idleMs > idleMsMax) this.#end()
+    if (this.#answers.size === 0 && nowMs - this.#idleMs > idleMsMax && !this.session.closed) this.#end()
     for (const answer of this.#answers) {
       const { req: request, stream } = answer
       if (answer.destroyed) continue
-      const isLate = requestMsMax > 0 && nowMs - request.begunMs > requestMsMax && !isStreaming(request)
+      const isOver = answer.writableEnded
+      const isLate = requestMsMax > 0 && nowMs - request.begunMs > requestMsMax && (isOver || !isStreaming(request))
+      const isAnswering = answer.asNodes.headersSent && !isOver
       if (answer.isStalled(nowMs - stalledMsMax)) answer.destroy()
-      else if (isLate && stream.state.remoteClose !== 1) refuseLate(answer)
+      else if (isLate && !isAnswering && stream.state.remoteClose !== 1) refuseLate(answer)
     }
   }
 

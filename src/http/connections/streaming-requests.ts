@@ -22,6 +22,7 @@ export function receiveStream(request: IncomingMessage, stalledMsMax: number): A
   whenOver(request, () => {
     clearInterval(check)
     streaming.delete(socket)
+    streaming.delete(request)
   })
   return piecesOf(request, taken)
 }

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { keyText } from '../../bytes/key-text.js'
+import type { KeyState } from '../../changes/rules/changes-api.js'
 import type { Taken, Watcher, WatchListener } from '../../changes/watches.js'
 import { isKvError } from '../../errors/kv-error.js'
 import { type Entry, watchOutput } from '../../kv-connect/answers.js'
@@ -24,6 +25,8 @@ export class KvWatch implements WatchListener {
   #watchers: readonly Watcher[] = []
   #watch: Watch | undefined
   #stream: EventStream | undefined
+  /** The latest state of a key that was shown. Where there is one key, it need not be read again. */
+  #shown: KeyState | undefined
   #isStale = true
   #isReading = false
 
@@ -57,7 +60,8 @@ export class KvWatch implements WatchListener {
     void this.#follow(stream)
   }
 
-  show(): Taken {
+  show(state: KeyState): Taken {
+    this.#shown = state
     this.#isStale = true
     if (this.#stream !== undefined) void this.#follow(this.#stream)
     return 'taken'
@@ -83,6 +87,11 @@ export class KvWatch implements WatchListener {
 
   /** @returns undefined when nothing has changed since the last frame, or while a living transaction holds a lock. */
   async #next(): Promise<Buffer | undefined> {
+    const [key] = this.#keys
+    const shown = this.#shown
+    this.#shown = undefined
+    if (shown !== undefined && key !== undefined && this.#keys.length === 1)
+      return this.#frameOf(new Map(shown.found ? [[keyText(key), { key, ...shown }]] : []))
     try {
       const signal = this.#watch?.signal
       const asked = { keys: this.#keys, lockWaitMs: LOCK_WAIT_MS_DEFAULT, signal }

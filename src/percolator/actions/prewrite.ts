@@ -128,8 +128,9 @@ export function prewrite(
     for (const { row, mutation } of toLock) mutations.push(...writeNow(row, mutation, request, minCommitTs, context))
     return done({ onePcCommitTs: minCommitTs }, mutations)
   }
-  if (toLock.some(({ mutation }) => mutation.keyAt !== undefined))
-    throw new Error('a versionstamped put whose key is not known yet cannot be locked')
+  // Only a lock at this start_ts keeps such a request from its one phase, and it has none of its own.
+  const stamped = toLock.find(({ mutation }) => mutation.keyAt !== undefined)
+  if (stamped !== undefined) return refused(withEntries([startTsTaken(request.primary, request)]))
   for (const { row, mutation, status } of toLock) {
     const keyMinCommitTs =
       kind === 'async' ? leastCommitTs(calculated, status) : leastPlainCommitTs(request, status, context)

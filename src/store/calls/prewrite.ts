@@ -173,7 +173,7 @@ function stampTaken(
   request: PrewriteRequest,
   commitTs: Timestamp,
 ): Decision<PrewriteAnswer> {
-  const detail = `the key ${printKey(key)}, which the commit_ts makes, belongs to another transaction`
+  const detail = `the key ${printKey(key)} cannot be made of the commit_ts ${commitTs}: another one can`
   const error = writeConflict(key, request, { startTs: commitTs, commitTs }, 'optimistic', detail)
   return { ok: false, error: withEntries([error]) }
 }

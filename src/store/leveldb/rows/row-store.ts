@@ -267,14 +267,13 @@ export class RowStore implements RowAccess, AccessSource, InMemory {
     }
     const decision = decide(rows)
     if (!decision.ok) return false
-    if (decision.observed !== undefined || decision.validate !== undefined) {
-      this.#unclaim(decision.claimed)
-      return false
-    }
     // Pessimistic locks alone are not written, so such a change must not wait for the disk or fail with it.
     const isStored =
       decision.decidedEffects !== undefined || decision.mutations.some((mutation) => this.#isStored(mutation))
-    if (!isStored) return false
+    if (decision.observed !== undefined || decision.validate !== undefined || !isStored) {
+      this.#unclaim(decision.claimed)
+      return false
+    }
     this.#write(decision.mutations, decision, NO_EVENTS, (error) => {
       this.#unclaim(decision.claimed)
       if (error !== undefined) return done(guarded(error), undefined)
