@@ -18,7 +18,11 @@ export class Http2Requests {
   async send(method: Method, url: string, headers: Headers = {}, payload?: string | Buffer): Promise<Sent> {
     const { pathname, search } = new URL(url, `http://${HOST}`) // As `inject` rewrites it.
     const session = await this.session()
-    const { host = HOST, ...rest } = headers
+    const { host = HOST, ...given } = headers
+    // HTTP/1.1 strips the spaces around a value, and HTTP/2 permits none.
+    const rest = Object.fromEntries(
+      Object.entries(given).map(([name, value]) => [name, typeof value === 'string' ? value.trim() : value]),
+    )
     const target = { ':method': method, ':path': pathname + search, ':authority': host }
     const length = payload === undefined ? {} : { 'content-length': Buffer.byteLength(payload) }
     const stream = session.request({ ...rest, ...length, ...target }, { endStream: payload === undefined })
