@@ -1,8 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
+import { RESERVED_PREFIX } from '../bytes/reserved-keys.js'
 import type { Timestamp } from '../timestamp.js'
 import type { PrewriteMutation } from './api.js'
-import { reservedKey } from './codec/reserved-key.js'
-import { TS_BYTES, writeTs } from './codec/timestamp.js'
 
 /**
  * How a versionstamped put makes its key once the commit_ts of its transaction is known. The order of such keys is that of their
@@ -28,34 +27,34 @@ export interface StampedPut extends Stamped {
   readonly expireTs: Timestamp
 }
 
+const TS_BYTES = 8
 const STAMP_BYTES = TS_BYTES + 2
 /** Versionstamped puts in one transaction: the counter has two bytes. */
 export const STAMPS_MAX = 0x1_00_00
 /** By how much the key that is written is longer than the given one. */
 export const STAMP_LENGTHS = { bytes: STAMP_BYTES, text: 2 * STAMP_BYTES + 2 } as const satisfies Record<Stamp, number>
 
+/** Works in browsers, which lack Buffer. */
 export function stampedKey({ key, counter }: Stamped, commitTs: Timestamp, stamp: Stamp = 'bytes'): Uint8Array {
-  const out = Buffer.alloc(key.length + STAMP_LENGTHS[stamp])
+  const out = new Uint8Array(key.length + STAMP_LENGTHS[stamp])
   out.set(key)
   if (stamp === 'bytes') {
-    writeTs(out, commitTs, key.length)
-    out.writeUInt16BE(counter, key.length + TS_BYTES)
+    const view = new DataView(out.buffer)
+    view.setBigUint64(key.length, BigInt(commitTs))
+    view.setUint16(key.length + TS_BYTES, counter)
     return out
   }
   out[key.length] = 0x02 // Begins a string, which a zero byte ends.
-  out.write(
-    commitTs
-      .toString(16)
-      .padStart(2 * TS_BYTES, '0')
-      .padEnd(2 * STAMP_BYTES, '0'),
-    key.length + 1,
-    'latin1',
-  )
+  const digits = commitTs
+    .toString(16)
+    .padStart(2 * TS_BYTES, '0')
+    .padEnd(2 * STAMP_BYTES, '0')
+  for (let i = 0; i < digits.length; i++) out[key.length + 1 + i] = digits.charCodeAt(i)
   return out
 }
 
 /** No client can name these, so the mutations of one transaction have different keys, and no other transaction has them. */
-const PLACES = reservedKey(Buffer.from('stamp/'))
+const PLACES = Uint8Array.of(...RESERVED_PREFIX, ...new TextEncoder().encode('stamp/'))
 
 /** @returns one mutation per key: of puts that write the same key, the last one counts. */
 export function stampedMutations(puts: readonly StampedPut[], startTs: Timestamp): PrewriteMutation[] {

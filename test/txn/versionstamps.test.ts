@@ -76,7 +76,8 @@ describe.each(kinds)('%s', (_, open) => {
     const { commitTs, results } = await log.run(append('a'), append('b', 'other/'), increment, append('c'))
     const keys = [keyAt('log/', commitTs, 0), keyAt('other/', commitTs, 1), keyAt('log/', commitTs, 2)]
     const value = utf8('1')
-    expect(results).toEqual([{ key: keys[0] }, { key: keys[1] }, { value }, { key: keys[2] }])
+    const names = keys.map((key) => ({ key: new Uint8Array(key) }))
+    expect(results).toEqual([names[0], names[1], { value }, names[2]])
     const found = (await log.all()).map(({ key, value, commitTs }) => [key, text(value ?? utf8('')), commitTs])
     expect(found).toEqual([
       [keys[0], 'a', commitTs],
