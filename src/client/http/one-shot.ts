@@ -58,8 +58,8 @@ export interface OneShot extends Pick<TransactionOptions, 'acks' | 'positions' |
 }
 
 /**
- * The result of one op: of a put with `versionstamp` `key`; of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment, min
- * and max the new `value`.
+ * The result of one op: of get `found`, `value`, `commitTs`, `expireTs`; of touch `found`; of scan `pairs`; of increment, min
+ * and max the new `value`; of a put with `versionstamp` the `key`.
  */
 interface OpResult {
   readonly key?: Uint8Array
