@@ -259,6 +259,8 @@ export const KV_WATCH_KEYS_MAX = 10
 export const KV_BODY_BYTES_MAX = MIB
 /** Name of a database. */
 export const KV_NAME_LENGTH_MAX = 64
+/** Body of an exchange of metadata, which is parsed at once. Clients send some 30 bytes. */
+export const KV_METADATA_BYTES_MAX = 4096
 /** How long a client may use the answer to its exchange of metadata. */
 export const KV_METADATA_MS = 24 * 60 * 60 * 1000
 

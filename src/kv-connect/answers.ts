@@ -1,5 +1,6 @@
 import { BinaryWriter } from '@bufbuild/protobuf/wire'
 import { asBuffer } from '../bytes/key-text.js'
+import { isKvError } from '../errors/kv-error.js'
 import type { Timestamp } from '../timestamp.js'
 import type { KvDatabase } from './kv-database.js'
 import { kvValueOf } from './stored-value.js'
@@ -62,11 +63,13 @@ export function committed(commitTs: Timestamp): Buffer {
   return finished(writer.uint32(BYTES.field2).bytes(versionstampOf(commitTs)))
 }
 
-/** @param checks indexes of the checks that did not hold. */
-export function checksFailed(checks: readonly number[]): Buffer {
+/** @returns the answer to a write whose checks did not hold, with their indexes; undefined for another error. */
+export function checksFailed(error: unknown): Buffer | undefined {
+  const failed = isKvError(error, 'precondition_failed') ? error.fields.failedChecks : undefined
+  if (failed === undefined) return undefined
   const writer = unused().uint32(VARINT.field1).int32(CHECK_FAILURE)
   writer.uint32(BYTES.field4).fork()
-  for (const check of checks) writer.uint32(check)
+  for (const { index } of failed) writer.uint32(index)
   return finished(writer.join())
 }
 

@@ -1,14 +1,16 @@
+import { tooLarge } from '../bytes/byte-limits.js'
 import { invalid } from '../errors/kv-error.js'
-import { KV_METADATA_MS } from '../limits.js'
+import { KV_METADATA_BYTES_MAX, KV_METADATA_MS } from '../limits.js'
 import type { KvDatabase } from './kv-database.js'
 
 const VERSIONS: readonly number[] = [3, 2, 1]
 
 /**
  * @param body of the exchange of metadata; empty: the client knows version 1 only.
- * @returns the newest version that both know. @throws KvError `invalid_argument`
+ * @returns the newest version that both know. @throws KvError `invalid_argument`, `payload_too_large`
  */
 export function versionFor(body: Uint8Array): number {
+  if (body.length > KV_METADATA_BYTES_MAX) throw tooLarge('body', body.length, KV_METADATA_BYTES_MAX)
   const supported = body.length === 0 ? [1] : supportedVersions(body)
   const version = VERSIONS.find((one) => supported.includes(one))
   if (version === undefined)

@@ -1,14 +1,13 @@
+import { STAMP_LENGTHS, stampedKey } from '../percolator/stamped-key.js'
 import { TIMESTAMP_MAX, type Timestamp } from '../timestamp.js'
 
-export const VERSIONSTAMP_BYTES = 10
+export const VERSIONSTAMP_BYTES = STAMP_LENGTHS.bytes
+const NO_KEY = { key: new Uint8Array(), counter: 0 }
 const HIGH = 2 ** 32
 
 /** The commit_ts as 8 bytes, big endian, and 2 bytes of zero: versionstamps sort as commits do. */
-export function versionstampOf(commitTs: Timestamp): Buffer {
-  const bytes = Buffer.alloc(VERSIONSTAMP_BYTES)
-  bytes.writeUInt32BE(Math.floor(commitTs / HIGH), 0)
-  bytes.writeUInt32BE(commitTs % HIGH, 4)
-  return bytes
+export function versionstampOf(commitTs: Timestamp): Uint8Array {
+  return stampedKey(NO_KEY, commitTs)
 }
 
 /** @returns undefined for 10 bytes that are the versionstamp of no commit. */

@@ -40,7 +40,8 @@ export function stampedKey({ key, counter }: Stamped, commitTs: Timestamp, stamp
   out.set(key)
   if (stamp === 'bytes') {
     const view = new DataView(out.buffer)
-    view.setBigUint64(key.length, BigInt(commitTs))
+    view.setUint32(key.length, Math.floor(commitTs / 2 ** 32))
+    view.setUint32(key.length + 4, commitTs % 2 ** 32)
     view.setUint16(key.length + TS_BYTES, counter)
     return out
   }

@@ -1,5 +1,4 @@
 import type { Grant } from '../../access/grant.js'
-import { isKvError } from '../../errors/kv-error.js'
 import { checksFailed, committed, type Entry, entriesBytes } from '../../kv-connect/answers.js'
 import { atomicWriteOf } from '../../kv-connect/atomic-write.js'
 import { type KvDatabase, KvDatabases } from '../../kv-connect/kv-database.js'
@@ -71,7 +70,7 @@ export class KvCalls {
 
   /** @returns undefined for an error that is one of the protocol too. */
   checksText(error: unknown): AnswerText | undefined {
-    const failed = isKvError(error, 'precondition_failed') ? error.fields.failedChecks : undefined
-    return failed && protobufText(checksFailed(failed.map(({ index }) => index)))
+    const failed = checksFailed(error)
+    return failed && protobufText(failed)
   }
 }

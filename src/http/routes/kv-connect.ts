@@ -1,5 +1,4 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { isKvError } from '../../errors/kv-error.js'
 import { checksFailed, committed } from '../../kv-connect/answers.js'
 import { atomicWriteOf } from '../../kv-connect/atomic-write.js'
 import { type KvDatabase, KvDatabases, storedKey } from '../../kv-connect/kv-database.js'
@@ -80,8 +79,9 @@ function dataPath(scope: FastifyInstance, context: AppContext, databases: KvData
       // A write of nothing gets a versionstamp too, above those of all writes before it.
       return reply.send(committed(answer.commitTs ?? (await database.store.tso(1))))
     } catch (error) {
-      if (!isKvError(error, 'precondition_failed')) throw error
-      return reply.send(checksFailed(error.fields.failedChecks?.map(({ index }) => index) ?? []))
+      const failed = checksFailed(error)
+      if (failed === undefined) throw error
+      return reply.send(failed)
     }
   })
 

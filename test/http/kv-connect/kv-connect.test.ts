@@ -50,6 +50,11 @@ describe('the exchange of metadata', () => {
     expect((await database().exchange({ supportedVersions: asked })).json()).toMatchObject({ version })
   })
 
+  test('an exchange with a long body is refused, since it is parsed at once', async () => {
+    const { statusCode } = await database().exchange({ supportedVersions: Array.from({ length: 5000 }, () => 3) })
+    expect(statusCode).toBe(413)
+  })
+
   test('without a body it is version 1, whose endpoints have whole URLs', async () => {
     const kv = database()
     const answer = await kv.exchange(undefined, { host: 'localhost:7400' })
