@@ -12,7 +12,7 @@ const SRC = fileURLToPath(new URL('../src/', import.meta.url))
  */
 const LAYERS: readonly (readonly string[])[] = [
   ['limits.ts', 'logger.ts', 'timestamp.ts', 'version.ts'],
-  ['event-loop'],
+  ['event-loop', 'readings'],
   ['errors', 'meters'],
   ['bytes'],
   ['percolator'],

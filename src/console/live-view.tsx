@@ -1,8 +1,9 @@
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
+import { columnsOf, plansFor, type Reading } from '../readings/reading.js'
 import { Chart } from './chart.js'
 import { Empty, Failure } from './parts.js'
-import { columnsOf, plansFor, type Reading, takeReading } from './readings.js'
+import { takeReading } from './readings.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
 

@@ -1,18 +1,9 @@
+import { parseMetrics } from '../readings/metrics-text.js'
+import type { Reading } from '../readings/reading.js'
 import type { Status } from './answers.js'
-import { bucketsOf, maxOf, parseMetrics, quantileBetween, type Samples, sumOf } from './metrics-text.js'
 import { Refused, type Server } from './server.js'
 
-export interface Reading {
-  /** Unix seconds. */
-  readonly at: number
-  readonly status: Status
-  /** undefined when the server has no /metrics, or the token may not read them. */
-  readonly metrics: Samples | undefined
-  /** Milliseconds from here to the server and back. */
-  readonly tripMs: number
-}
-
-export async function takeReading(server: Server, hasMetrics: boolean, signal: AbortSignal): Promise<Reading> {
+export async function takeReading(server: Server, hasMetrics: boolean, signal: AbortSignal): Promise<Reading<Status>> {
   const begun = performance.now()
   const status = await server.get<Status>('/v1/status', signal)
   const tripMs = performance.now() - begun
@@ -27,119 +18,4 @@ async function metricsOf(server: Server, signal: AbortSignal): Promise<string | 
     if (error instanceof Refused) return undefined
     throw error
   }
-}
-
-/** A line of a chart: its value between two readings; undefined: nothing to draw. */
-interface Line {
-  readonly label: string
-  /** The line needs /metrics. */
-  readonly isMetric?: true
-  readonly of: (before: Reading, now: Reading) => number | undefined
-}
-
-export interface ChartPlan {
-  readonly title: string
-  readonly unit: 'ms' | '/s' | ''
-  readonly lines: readonly Line[]
-}
-
-const DURATION = 'perkv_http_request_duration_seconds'
-
-function rate(name: string, labels?: Readonly<Record<string, string>>): Line['of'] {
-  return (before, now) => {
-    if (before.metrics === undefined || now.metrics === undefined) return undefined
-    // A counter that was never incremented has no sample.
-    const [from = 0, to = 0] = [before.metrics, now.metrics].map((metrics) => sumOf(metrics, name, labels))
-    return Math.max(0, to - from) / (now.at - before.at)
-  }
-}
-
-function latencyMs(quantile: number): Line['of'] {
-  return (before, now) => {
-    if (before.metrics === undefined || now.metrics === undefined) return undefined
-    const seconds = quantileBetween(bucketsOf(before.metrics, DURATION), bucketsOf(now.metrics, DURATION), quantile)
-    return seconds === undefined ? undefined : seconds * 1000
-  }
-}
-
-/** Charts from /metrics. */
-const RATES: readonly ChartPlan[] = [
-  {
-    title: 'Requests',
-    unit: '/s',
-    lines: [
-      { label: 'answered', of: rate(`${DURATION}_count`) },
-      { label: 'problems', of: rate('perkv_http_problems_total') },
-    ],
-  },
-  {
-    title: 'Commits',
-    unit: '/s',
-    lines: [
-      { label: 'one phase', of: rate('perkv_commits_total', { kind: '1pc' }) },
-      { label: 'two phases', of: rate('perkv_commits_total', { kind: '2pc' }) },
-      { label: 'async', of: rate('perkv_commits_total', { kind: 'async' }) },
-      { label: 'conflicts', of: rate('perkv_write_conflicts_total') },
-    ],
-  },
-  {
-    title: 'Latency',
-    unit: 'ms',
-    lines: [
-      { label: 'median', of: latencyMs(0.5) },
-      { label: '99 %', of: latencyMs(0.99) },
-    ],
-  },
-]
-
-/** Charts from /v1/status. */
-const STATES: readonly ChartPlan[] = [
-  {
-    title: 'Event loop',
-    unit: 'ms',
-    lines: [
-      { label: 'delay', of: (_, { status }) => status.overload.loop_delay_ms },
-      { label: 'round trip', of: (_, { tripMs }) => tripMs },
-    ],
-  },
-  {
-    title: 'Work',
-    unit: '',
-    lines: [
-      { label: 'in flight', of: (_, { status }) => status.overload.requests },
-      { label: 'locks', of: (_, { status }) => status.counts.locks },
-      { label: 'waiting', isMetric: true, of: (_, { metrics }) => metrics && sumOf(metrics, 'perkv_lock_waiters') },
-      { label: 'open transactions', of: (_, { status }) => status.counts.open_transactions },
-    ],
-  },
-  {
-    title: 'Lag',
-    unit: 'ms',
-    lines: [
-      { label: 'feed', of: (_, { status }) => status.feed.lag_ms },
-      { label: 'observers', of: (_, { status }) => status.observers.lag_ms },
-      {
-        label: 'consumers',
-        isMetric: true,
-        of: (_, { metrics }) => {
-          const seconds = metrics && maxOf(metrics, 'perkv_consumer_lag_seconds')
-          return seconds === undefined ? undefined : seconds * 1000
-        },
-      },
-    ],
-  },
-]
-
-export function plansFor(reading: Reading): readonly ChartPlan[] {
-  const hasCounts = reading.metrics?.has(`${DURATION}_count`) || reading.metrics?.has('perkv_commits_total')
-  if (hasCounts) return [...RATES, ...STATES]
-  return STATES.map((plan) => ({ ...plan, lines: plan.lines.filter(({ isMetric }) => isMetric !== true) }))
-}
-
-export function columnsOf({ lines }: ChartPlan, readings: readonly Reading[]): (number | null)[][] {
-  const pairs = readings.slice(1).map((now, i) => [readings[i] as Reading, now] as const)
-  return [
-    pairs.map(([, { at }]) => at),
-    ...lines.map(({ of }) => pairs.map(([before, now]) => of(before, now) ?? null)),
-  ]
 }

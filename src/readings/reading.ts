@@ -1,0 +1,135 @@
+import { bucketsOf, maxOf, quantileBetween, type Samples, sumOf } from './metrics-text.js'
+
+/** The fields of `GET /v1/status` that are read here. */
+interface ReadStatus {
+  readonly observers: { readonly lag_ms: number }
+  readonly feed: { readonly lag_ms: number }
+  readonly counts: { readonly locks?: number; readonly open_transactions: number }
+  readonly overload: { readonly requests: number; readonly loop_delay_ms: number }
+}
+
+/** What a server said of itself at one moment, in `/v1/status` and `/metrics`. */
+export interface Reading<S extends ReadStatus = ReadStatus> {
+  /** Unix seconds. */
+  readonly at: number
+  readonly status: S
+  /** undefined when the server has no /metrics, or the token may not read them. */
+  readonly metrics: Samples | undefined
+  /** Milliseconds from here to the server and back. */
+  readonly tripMs: number
+}
+
+/** A line of a chart: its value between two readings; undefined: nothing to draw. */
+interface Line {
+  readonly label: string
+  /** The line needs /metrics. */
+  readonly isMetric?: true
+  readonly of: (before: Reading, now: Reading) => number | undefined
+}
+
+export interface ChartPlan {
+  readonly title: string
+  readonly unit: 'ms' | '/s' | ''
+  readonly lines: readonly Line[]
+}
+
+const DURATION = 'perkv_http_request_duration_seconds'
+
+function rate(name: string, labels?: Readonly<Record<string, string>>): Line['of'] {
+  return (before, now) => {
+    if (before.metrics === undefined || now.metrics === undefined) return undefined
+    // A counter that was never incremented has no sample.
+    const [from = 0, to = 0] = [before.metrics, now.metrics].map((metrics) => sumOf(metrics, name, labels))
+    return Math.max(0, to - from) / (now.at - before.at)
+  }
+}
+
+function latencyMs(quantile: number): Line['of'] {
+  return (before, now) => {
+    if (before.metrics === undefined || now.metrics === undefined) return undefined
+    const seconds = quantileBetween(bucketsOf(before.metrics, DURATION), bucketsOf(now.metrics, DURATION), quantile)
+    return seconds === undefined ? undefined : seconds * 1000
+  }
+}
+
+/** Charts from /metrics. */
+const RATES: readonly ChartPlan[] = [
+  {
+    title: 'Requests',
+    unit: '/s',
+    lines: [
+      { label: 'answered', of: rate(`${DURATION}_count`) },
+      { label: 'problems', of: rate('perkv_http_problems_total') },
+    ],
+  },
+  {
+    title: 'Commits',
+    unit: '/s',
+    lines: [
+      { label: 'one phase', of: rate('perkv_commits_total', { kind: '1pc' }) },
+      { label: 'two phases', of: rate('perkv_commits_total', { kind: '2pc' }) },
+      { label: 'async', of: rate('perkv_commits_total', { kind: 'async' }) },
+      { label: 'conflicts', of: rate('perkv_write_conflicts_total') },
+    ],
+  },
+  {
+    title: 'Latency',
+    unit: 'ms',
+    lines: [
+      { label: 'median', of: latencyMs(0.5) },
+      { label: '99 %', of: latencyMs(0.99) },
+    ],
+  },
+]
+
+/** Charts from /v1/status. */
+const STATES: readonly ChartPlan[] = [
+  {
+    title: 'Event loop',
+    unit: 'ms',
+    lines: [
+      { label: 'delay', of: (_, { status }) => status.overload.loop_delay_ms },
+      { label: 'round trip', of: (_, { tripMs }) => tripMs },
+    ],
+  },
+  {
+    title: 'Work',
+    unit: '',
+    lines: [
+      { label: 'in flight', of: (_, { status }) => status.overload.requests },
+      { label: 'locks', of: (_, { status }) => status.counts.locks },
+      { label: 'waiting', isMetric: true, of: (_, { metrics }) => metrics && sumOf(metrics, 'perkv_lock_waiters') },
+      { label: 'open transactions', of: (_, { status }) => status.counts.open_transactions },
+    ],
+  },
+  {
+    title: 'Lag',
+    unit: 'ms',
+    lines: [
+      { label: 'feed', of: (_, { status }) => status.feed.lag_ms },
+      { label: 'observers', of: (_, { status }) => status.observers.lag_ms },
+      {
+        label: 'consumers',
+        isMetric: true,
+        of: (_, { metrics }) => {
+          const seconds = metrics && maxOf(metrics, 'perkv_consumer_lag_seconds')
+          return seconds === undefined ? undefined : seconds * 1000
+        },
+      },
+    ],
+  },
+]
+
+export function plansFor(reading: Reading): readonly ChartPlan[] {
+  const hasCounts = reading.metrics?.has(`${DURATION}_count`) || reading.metrics?.has('perkv_commits_total')
+  if (hasCounts) return [...RATES, ...STATES]
+  return STATES.map((plan) => ({ ...plan, lines: plan.lines.filter(({ isMetric }) => isMetric !== true) }))
+}
+
+export function columnsOf({ lines }: ChartPlan, readings: readonly Reading[]): (number | null)[][] {
+  const pairs = readings.slice(1).map((now, i) => [readings[i] as Reading, now] as const)
+  return [
+    pairs.map(([, { at }]) => at),
+    ...lines.map(({ of }) => pairs.map(([before, now]) => of(before, now) ?? null)),
+  ]
+}
