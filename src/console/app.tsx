@@ -13,7 +13,7 @@ import { addressOf, type Route, useRoute, type View } from './route.js'
 import { Refused, Server } from './server.js'
 import { SessionProvider } from './session.js'
 import { StepView } from './step-view.js'
-import { TimeSlider } from './time-slider.js'
+import { BeforeSafePoint, TimeSlider } from './time-slider.js'
 import { storedToken, TokenField } from './token-field.js'
 import { useLoaded } from './use-loaded.js'
 import { idOf, shown } from './wire-bytes.js'
@@ -34,7 +34,7 @@ const NOTHING: Access = { may_write: false }
 export function App(): JSX.Element {
   const route = useRoute()
   const [token, setToken] = useState(storedToken)
-  const [at, setAt] = useState<number>()
+  const { at } = route
   const server = useMemo(() => new Server(token), [token])
   useEffect(() => () => server.close(), [server])
   const { value: status, error } = useLoaded(
@@ -43,7 +43,9 @@ export function App(): JSX.Element {
     STATUS_EVERY_MS,
   )
   const access = status?.access ?? NOTHING
-  const session = useMemo(() => ({ server, access, at }), [server, access.may_write, at])
+  const safePoint = status?.safe_point ?? 0
+  const session = useMemo(() => ({ server, access, at, safePoint }), [server, access.may_write, at, safePoint])
+  const isOfKeys = route.view === 'browse' || route.view === 'key'
   const needsToken = error instanceof Refused && error.status === 401
   const takesToken = useRef(false)
   // The field, with its text, must not disappear while another token is tried.
@@ -74,9 +76,7 @@ export function App(): JSX.Element {
           {takesToken.current && <TokenField token={needsToken ? undefined : token} onChange={setToken} />}
         </div>
       </header>
-      {status !== undefined && (route.view === 'browse' || route.view === 'key') && (
-        <TimeSlider status={status} at={at} onChange={setAt} />
-      )}
+      {status !== undefined && isOfKeys && <TimeSlider status={status} />}
       <main id="main" tabIndex={-1}>
         {needsToken && <h1>{token === undefined ? 'Token needed' : 'Wrong token'}</h1>}
         {needsToken && (
@@ -87,7 +87,13 @@ export function App(): JSX.Element {
           </Empty>
         )}
         {!needsToken && <Failure error={error} />}
-        {status !== undefined && !needsToken && <ViewOf route={route} />}
+        {status !== undefined &&
+          !needsToken &&
+          (isOfKeys && at !== undefined && at < safePoint ? (
+            <BeforeSafePoint safePoint={safePoint} />
+          ) : (
+            <ViewOf route={route} />
+          ))}
       </main>
       {status !== undefined && <Foot status={status} />}
     </SessionProvider>

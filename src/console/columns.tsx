@@ -1,8 +1,10 @@
-import type { JSX } from 'preact'
+import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { History, LockInfo, Version, WriteInfo } from './answers.js'
 import { KeyText, Scroll, Ts } from './parts.js'
 import { PER_MS, readableMs } from './readable-time.js'
+import { addressOf } from './route.js'
+import { useSession } from './session.js'
 import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
 /** One timestamp of a key, with its record in each column. */
@@ -46,9 +48,7 @@ export function cellsOf(history: History): ReadonlySet<string> {
 
 /** The version that a read at `at` sees; undefined: a read of now. */
 export function versionAt({ writes, values }: History, at: number | undefined): Version | undefined {
-  const write = writes.find(
-    ({ type, commit_ts }) => (type === 'put' || type === 'delete') && commit_ts <= (at ?? Infinity),
-  )
+  const write = writes.find(({ type, commit_ts }) => isVersion(type) && commit_ts <= (at ?? Number.POSITIVE_INFINITY))
   if (write === undefined || write.type === 'delete') return undefined
   const { commit_ts: commitTs, expire_ts: expireTs, lease_fence: leaseFence } = write
   if (expireTs !== undefined && expireTs <= (at ?? Date.now() * PER_MS)) return undefined
@@ -61,6 +61,8 @@ export function Columns(props: {
   readonly history: History
   /** Rows above it are dimmed. */
   readonly at?: number | undefined
+  /** Whether versions are links to their times. */
+  readonly travels?: boolean
   /** Other cells are marked as new. */
   readonly known?: ReadonlySet<string> | undefined
   /** The value that the lock will write, if the caller knows it. */
@@ -68,12 +70,13 @@ export function Columns(props: {
   /** Names that the caller has for timestamps. */
   readonly names?: ReadonlyMap<number, string> | undefined
 }): JSX.Element {
-  const { name, history, at, known, valueOfLock, names } = props
+  const { name, history, at, travels = false, known, valueOfLock, names } = props
+  const { safePoint } = useSession()
   const [count, setCount] = useState(ROWS_AT_FIRST)
   const rows = rowsOf(history, valueOfLock)
   const mark = (cell: string): string => (known !== undefined && !known.has(cell) ? 'new' : '')
   const seen = rows.find(
-    ({ ts, write }) => (write?.type === 'put' || write?.type === 'delete') && ts <= (at ?? Number.POSITIVE_INFINITY),
+    ({ ts, write }) => write !== undefined && isVersion(write.type) && ts <= (at ?? Number.POSITIVE_INFINITY),
   )?.ts
   return (
     <Scroll label={`Columns of ${shown(name)}`}>
@@ -103,7 +106,9 @@ export function Columns(props: {
           {rows.slice(0, count).map(({ ts, value, lock, write }) => (
             <tr key={ts} class={at !== undefined && ts > at ? 'future' : ''}>
               <th scope="row">
-                <Ts ts={ts} />
+                <Travel name={name} to={travels ? readableAt(history, ts, safePoint) : undefined}>
+                  <Ts ts={ts} />
+                </Travel>
                 {names?.get(ts) !== undefined && <span class="tag">{names.get(ts)}</span>}
                 {ts === seen && <span class="tag reads">{at === undefined ? 'latest' : 'read here'}</span>}
               </th>
@@ -127,6 +132,29 @@ export function Columns(props: {
         </button>
       )}
     </Scroll>
+  )
+}
+
+/** @returns a time at which the version that was committed at `ts` is read; undefined: none is left, or there is no version. */
+function readableAt({ writes }: History, ts: number, safePoint: number): number | undefined {
+  const read = writes.find(({ type, commit_ts }) => isVersion(type) && commit_ts <= Math.max(ts, safePoint))
+  return read?.commit_ts === ts ? Math.max(ts, safePoint) : undefined
+}
+
+function isVersion(type: WriteInfo['type']): boolean {
+  return type === 'put' || type === 'delete'
+}
+
+function Travel(props: {
+  readonly name: WireBytes
+  readonly to: number | undefined
+  readonly children: ComponentChildren
+}): JSX.Element {
+  if (props.to === undefined) return <>{props.children}</>
+  return (
+    <a href={addressOf('key', props.name, { at: props.to })} title="Go to the time of this version">
+      {props.children}
+    </a>
   )
 }
 

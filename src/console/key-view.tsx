@@ -83,7 +83,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
       )}
       {history.value !== undefined && (
         <Panel title="Columns" aside={<span class="quiet">as in Percolator’s paper: newest on top</span>}>
-          <Columns name={name} history={history.value} at={at} />
+          <Columns name={name} history={history.value} at={at} travels />
         </Panel>
       )}
     </>

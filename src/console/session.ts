@@ -8,12 +8,15 @@ export interface Session {
   readonly access: Access
   /** Timestamp of all reads; undefined: now. */
   readonly at: number | undefined
+  /** No timestamp below it can be read. */
+  readonly safePoint: number
 }
 
 const SessionContext = createContext<Session>({
   server: new Server(undefined),
   access: { may_write: false },
   at: undefined,
+  safePoint: 0,
 })
 
 export const SessionProvider = SessionContext.Provider
