@@ -1,9 +1,13 @@
 import { kind, oneOf, optionsOf, WAIT_MS, wholeUpTo } from '../client/options.js'
 import { BLOCK_CACHE_BYTES_MAX } from '../limits.js'
+import { DURABILITIES, type Durability } from '../store/durability.js'
 
 export interface OpenOptions {
-  /** `sync` (default): a write is acknowledged after its fsync. `async`: a crash of the machine may lose the last writes. */
-  readonly durability?: 'sync' | 'async' | undefined
+  /**
+   * `sync` (default): a write is acknowledged after its fsync. `1s`: the fsync follows within a second; `async`: when the system sees
+   * fit. A crash of the machine may lose what is not synced.
+   */
+  readonly durability?: Durability | undefined
   /** Size of the cache of newest versions in bytes. Default 64 MiB. */
   readonly cacheBytesMax?: number | undefined
   /** Size of LevelDB's cache of uncompressed blocks in bytes. Default 8 MiB. */
@@ -31,7 +35,7 @@ export interface OpenOptions {
 const MIB = 2 ** 20
 
 export const openOptions = optionsOf<OpenOptions>('open', {
-  durability: oneOf('sync', 'async'),
+  durability: oneOf(...DURABILITIES),
   cacheBytesMax: wholeUpTo(0, 2 ** 40),
   blockCacheBytes: wholeUpTo(0, BLOCK_CACHE_BYTES_MAX),
   compression: oneOf('snappy', 'none'),

@@ -8,6 +8,7 @@ import {
   type Limits,
   TIMER_MS_MAX,
 } from '../limits.js'
+import { DURABILITIES, type Durability } from '../store/durability.js'
 import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
 import { UnusableTable } from '../store/table/layout/unusable-table.js'
 import { durationMs, type Flags, type Given, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
@@ -22,7 +23,7 @@ export interface Config {
   /** 0: any free port. */
   readonly port: number
   readonly data: string
-  readonly durability: 'sync' | 'async'
+  readonly durability: Durability
   /** `leveldb`: a directory of this machine. */
   readonly store: 'leveldb' | SharedTable
   /** URL at which other servers of the same table reach this one; absent: the address that it listens on. */
@@ -58,8 +59,8 @@ export const SERVE_FLAGS = {
     default: './data',
   },
   durability: {
-    value: 'sync|async',
-    help: 'sync: fsync before every answer; async: without one, which is faster, but a crash of the machine can lose the last writes (docs/operations.md#crashes)',
+    value: 'sync|1s|async',
+    help: 'sync: fsync before every answer; 1s: within a second after it; async: when the system sees fit; a crash of the machine can lose what is not synced (docs/operations.md#crashes)',
     default: 'sync',
   },
   store: {
@@ -147,7 +148,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     tracesUrl: tracesUrl(optional('otlp-endpoint'), env),
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
-    durability: oneOf(required('durability'), ['sync', 'async']),
+    durability: oneOf(required('durability'), DURABILITIES),
     store,
     advertise,
     logLevel: oneOf(required('log-level'), LOG_LEVELS),

@@ -45,7 +45,7 @@ describe('perkv', () => {
     [['--port', ''], /--port must be an integer/],
     [['--port'], /--port/],
     [['extra'], /extra/],
-    [['--durability', 'maybe'], /--durability must be one of sync, async/],
+    [['--durability', 'maybe'], /--durability must be one of sync, 1s, async/],
     [['--compression', 'zip'], /--compression must be one of snappy, none/],
     [['--block-cache-bytes', String(2 ** 32)], /--block-cache-bytes must be an integer/],
     [['--log-level', 'loud'], /--log-level must be one of/],

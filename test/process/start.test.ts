@@ -491,5 +491,5 @@ test('the help of perkv is one screen, and that of serve has every limit', async
   for (const args of [[], ['-h'], ['help']]) expect(await runCli(args)).toEqual(help)
   const serve = (await runCli(['serve', '--help'])).stdout
   for (const name of Object.keys(limitFlags)) expect(serve).toContain(`--${name} `)
-  expect(serve).toContain('--durability sync|async')
+  expect(serve).toContain('--durability sync|1s|async')
 })

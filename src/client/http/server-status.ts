@@ -6,7 +6,7 @@ export interface ServerStatus {
   readonly version: string
   readonly store: string
   readonly capabilities: Readonly<Record<string, boolean | string>>
-  readonly durability: 'sync' | 'async'
+  readonly durability: 'sync' | '1s' | 'async'
   readonly uptimeMs: number
   readonly writable: boolean
   /** Why the store refuses writes. */

@@ -2,6 +2,7 @@ import type { Database } from '../../database/database.js'
 import type { Limits } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import type { Answering } from '../../oracle/signed-ask.js'
+import type { Durability } from '../../store/durability.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { Heartbeats } from '../connections/heartbeats.js'
 import type { Report } from '../wire/error-handler.js'
@@ -22,7 +23,7 @@ export interface AppContext {
   readonly report: Report
   readonly meters: HttpMeters
   readonly version: string
-  readonly durability: 'sync' | 'async'
+  readonly durability: Durability
   /** Absent: this process has the store to itself. */
   readonly member?: Member | undefined
 }

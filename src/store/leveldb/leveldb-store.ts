@@ -9,6 +9,7 @@ import { PessimisticLocks } from '../calls/pessimistic-locks.js'
 import { WriteCalls } from '../calls/write-calls.js'
 import type { PromptLog } from '../change-log.js'
 import type { ConsumerMoves } from '../consumers.js'
+import type { Durability } from '../durability.js'
 import type { HeldLeases } from '../held-leases.js'
 import { exclusiveLatches } from '../latch-set.js'
 import type { MarkedCells } from '../marked-cells.js'
@@ -35,6 +36,7 @@ import type { Engine } from './engine/engine.js'
 import type { LevelTuning } from './engine/level-engine.js'
 import { MemoryEngine } from './engine/memory-engine.js'
 import { readMetaNumber } from './engine/meta-number.js'
+import { syncedEachSecond } from './engine/synced-each-second.js'
 import { startScrub } from './integrity/scrub.js'
 import { META_LOG_READ, META_LOG_START, META_SAFE_POINT } from './records/keyspace.js'
 import { CellCalls } from './rows/cell-calls.js'
@@ -76,8 +78,7 @@ export interface EngineStoreOptions {
 
 export interface LevelDbStoreOptions extends EngineStoreOptions {
   readonly directory: string
-  /** `sync`: answers wait for the fsync of their write. `async`: a crash of the machine can lose the last writes. */
-  readonly durability: 'sync' | 'async'
+  readonly durability: Durability
   readonly tuning?: LevelTuning
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** Called before a directory of an older format is converted, which cannot be undone. */
@@ -107,6 +108,7 @@ export async function openLevelDbStore(options: LevelDbStoreOptions): Promise<Co
   let rows: RowStore | undefined
   try {
     if (openEngine === undefined) engine = ownedEngine(engine, new OwnFiles(directory, onLost))
+    if (openEngine === undefined && durability === '1s') engine = syncedEachSecond(engine, directory)
     const parts = await openParts(engine, directory, durability, options)
     rows = parts.rows
     const isScrubbed = openEngine === undefined || scrubFirstMs !== undefined
@@ -148,7 +150,7 @@ export async function openMemoryStore(
 async function openParts(
   engine: Engine,
   directory: string,
-  durability: 'sync' | 'async',
+  durability: Durability,
   options: EngineStoreOptions,
 ): Promise<Parts> {
   const { now, monotonicNow, onClockStep, onTimestamps, onWritable, lookUpSlowMs } = options

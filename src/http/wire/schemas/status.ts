@@ -1,3 +1,4 @@
+import { DURABILITIES } from '../../../store/durability.js'
 import { HeldBackBy, Restore } from './admin.js'
 import { answering } from './call-schema.js'
 import { Type } from './schema.js'
@@ -35,7 +36,7 @@ export const serverStatus = answering(
       collection: described(Type.Boolean(), 'Old versions can be removed, by `POST /v1/admin/gc`.'),
       lock_count: described(Type.Boolean(), 'Locks are counted, and bounded: `counts.locks`, `overload.locks`.'),
     }),
-    durability: described(oneOf(['sync', 'async']), '`async` answers without an fsync.'),
+    durability: described(oneOf([...DURABILITIES]), '`1s` and `async` answer without an fsync.'),
     server: described(optional(Type.String()), 'Id of this process, where several serve one store.'),
     oracle: described(
       optional(

@@ -25,6 +25,7 @@ import { type AccessSource, accessGuard } from '../../calls/access-guard.js'
 import type { DepthOf, RowAccess, Change as RowChange, WriteOptions } from '../../calls/row-access.js'
 import { cellName } from '../../cell-names.js'
 import { ConsumerMoves, consumerWrite } from '../../consumers.js'
+import type { Durability } from '../../durability.js'
 import { HeldLeases } from '../../held-leases.js'
 import { Latches } from '../../latches.js'
 import { LockAges } from '../../lock-ages.js'
@@ -54,7 +55,7 @@ import { SystemReads } from './system-reads.js'
 import { WrittenAhead } from './written-ahead.js'
 
 export interface RowStoreOptions {
-  readonly durability: 'sync' | 'async'
+  readonly durability: Durability
   readonly cacheBytesMax: number
   readonly clock: Clock
   readonly oracle: TimestampSource
