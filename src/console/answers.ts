@@ -52,6 +52,24 @@ export interface Leases {
   readonly leases: readonly { readonly name: string; readonly fence: number }[]
 }
 
+export interface HeldLease {
+  readonly name: string
+  readonly holder: string
+  readonly fence: number
+  readonly ttl_ms: number
+  readonly expires_at: string
+}
+
+export interface LeasePage {
+  readonly leases: readonly HeldLease[]
+  readonly cursor?: string
+}
+
+export interface AttachedKeys {
+  readonly keys: readonly WireBytes[]
+  readonly more_keys: boolean
+}
+
 export interface Wait {
   readonly txn: number
   readonly wait_for_txn: number

@@ -4,6 +4,7 @@ import type { Access, Status } from './answers.js'
 import { BrowseView } from './browse-view.js'
 import { FeedView } from './feed-view.js'
 import { KeyView } from './key-view.js'
+import { LeasesView } from './leases-view.js'
 import { LiveView } from './live-view.js'
 import { LocksView } from './locks-view.js'
 import { ObserversView } from './observers-view.js'
@@ -22,6 +23,7 @@ const LINKS: readonly (readonly [View, string])[] = [
   ['browse', 'Browse'],
   ['step', 'Step'],
   ['locks', 'Locks'],
+  ['leases', 'Leases'],
   ['live', 'Live'],
   ['observers', 'Observers'],
   ['feed', 'Feed'],
@@ -115,6 +117,8 @@ function ViewOf({ route }: { readonly route: Route }): JSX.Element {
       return <KeyView key={idOf(argument)} name={argument} />
     case 'locks':
       return <LocksView />
+    case 'leases':
+      return <LeasesView />
     case 'live':
       return <LiveView />
     case 'observers':

@@ -1,7 +1,11 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { ConsumerState, ObserverState, ParkedKey } from '../client/index.js'
-import { Empty, Failure, KeyText, Panel, Scroll, Ts } from './parts.js'
+import type { ObserverState, ParkedKey } from '../client/index.js'
+import { ConfirmedButton } from './confirmed-button.js'
+import { ConsumersPanel } from './consumers-panel.js'
+import { ObserverForm } from './observer-form.js'
+import { Empty, Failure, KeyText, Panel } from './parts.js'
+import { rangeText } from './range-text.js'
 import { readableMs, readableTime } from './readable-time.js'
 import { addressOf } from './route.js'
 import { reasonOf, type Server } from './server.js'
@@ -13,12 +17,6 @@ const EVERY_MS = 2000
 const PARKED_MAX = 200
 
 type Observer = ObserverState<'bytes'>
-type Consumer = ConsumerState<'bytes'>
-
-function rangeText({ prefix, start, end }: Pick<Observer, 'prefix' | 'start' | 'end'>): string {
-  if (prefix !== undefined) return prefix.length === 0 ? 'every key' : `${shown(wireOf(prefix))}*`
-  return `[${start === undefined ? '' : shown(wireOf(start))}, ${end === undefined ? '' : shown(wireOf(end))})`
-}
 
 async function parkedOf(server: Server, name: string): Promise<ParkedKey<'bytes'>[]> {
   const parked: ParkedKey<'bytes'>[] = []
@@ -30,7 +28,7 @@ async function parkedOf(server: Server, name: string): Promise<ParkedKey<'bytes'
 }
 
 export function ObserversView(): JSX.Element {
-  const { server } = useSession()
+  const { server, access } = useSession()
   const observers = useLoaded(() => server.db.observers.list({ as: 'bytes' }), [server], EVERY_MS)
   const consumers = useLoaded(() => server.db.consumers.list({ as: 'bytes' }), [server], EVERY_MS)
   return (
@@ -47,13 +45,8 @@ export function ObserversView(): JSX.Element {
       {observers.value?.map((observer) => (
         <ObserverPanel key={observer.name} observer={observer} onChange={observers.reload} />
       ))}
-      <Panel title="Consumers">
-        {consumers.value === undefined || consumers.value.length === 0 ? (
-          <Empty>{consumers.value === undefined ? 'Loading…' : 'No consumer is registered.'}</Empty>
-        ) : (
-          <Consumers consumers={consumers.value} />
-        )}
-      </Panel>
+      {access.may_write && <ObserverForm onDone={observers.reload} />}
+      <ConsumersPanel consumers={consumers.value} onChange={consumers.reload} />
     </>
   )
 }
@@ -115,6 +108,18 @@ function ObserverPanel({
               Retry all parked
             </button>
           )}
+          <ConfirmedButton
+            label="Backfill"
+            question={`Mark every key of ${name} (${rangeText(observer)}) as changed? Its workers run for each of them again.`}
+            verb={`Backfill ${name}`}
+            onConfirm={act(() => server.db.observers.backfill(name))}
+          />
+          <ConfirmedButton
+            label="Delete"
+            question={`Delete the observer ${name}? Its ${pending + parked} marked keys are forgotten: nobody runs for them.`}
+            verb={`Delete ${name}`}
+            onConfirm={act(() => server.db.observers.delete(name))}
+          />
         </div>
       )}
       {said !== '' && (
@@ -136,76 +141,47 @@ function Parked(props: { readonly name: string; readonly count: number; readonly
     done.then(parked.reload, () => {}).finally(onChange)
   }
   return (
-    <Scroll label={`Parked keys of ${name}`}>
+    <>
       <Failure error={parked.error} />
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">parked key</th>
-            <th scope="col">error</th>
-            <th scope="col">attempts</th>
-            <th scope="col">parked</th>
-            {access.may_write && <th scope="col">then</th>}
-          </tr>
-        </thead>
-        <tbody>
-          {parked.value?.map(({ key, error = '', attempts, parkedAt }) => (
-            <tr key={idOf(wireOf(key))}>
-              <th scope="row">
-                <a href={addressOf('key', wireOf(key))}>
-                  <KeyText of={wireOf(key)} />
-                </a>
-              </th>
-              <td>{preview(error, 200)}</td>
-              <td>{attempts}</td>
-              <td class="nowrap">{readableTime(parkedAt)}</td>
-              {access.may_write && (
-                <td class="nowrap">
-                  <button type="button" class="small" onClick={end(key, 'retry')}>
-                    Retry
-                  </button>{' '}
-                  <button type="button" class="small" onClick={end(key, 'skip')}>
-                    Skip
-                  </button>
-                </td>
-              )}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
-  )
-}
-
-function Consumers({ consumers }: { readonly consumers: readonly Consumer[] }): JSX.Element {
-  return (
-    <Scroll label="Consumers">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">name</th>
-            <th scope="col">range</th>
-            <th scope="col">position</th>
-            <th scope="col">lag</th>
-            <th scope="col">holds for</th>
-          </tr>
-        </thead>
-        <tbody>
-          {consumers.map((consumer) => (
-            <tr key={consumer.name}>
-              <th scope="row">{consumer.name}</th>
-              <td class="bytes">{rangeText(consumer)}</td>
-              <td>
-                <Ts ts={consumer.position} />
-              </td>
-              <td class="nowrap">
-                {readableMs(consumer.lagMs)} {consumer.isLost && <span class="badge bad">lost</span>}
-              </td>
-              <td class="nowrap">{readableMs(consumer.holdMs)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
+      <ul class="entries" aria-label={`Parked keys of ${name}`}>
+        {parked.value?.map(({ key, error = '', attempts, parkedAt }) => (
+          <li key={idOf(wireOf(key))} class="entry">
+            <h3 class="entry-name">
+              <a href={addressOf('key', wireOf(key))}>
+                <KeyText of={wireOf(key)} />
+              </a>
+            </h3>
+            <dl class="numbers">
+              <div>
+                <dt>parked</dt>
+                <dd class="nowrap">
+                  {readableTime(parkedAt)}{' '}
+                  <span class="quiet">
+                    after {attempts} {attempts === 1 ? 'attempt' : 'attempts'}
+                  </span>
+                </dd>
+              </div>
+              <div>
+                <dt>error</dt>
+                <dd>{preview(error, 200)}</dd>
+              </div>
+            </dl>
+            {access.may_write && (
+              <div class="bar">
+                <button type="button" class="small" onClick={end(key, 'retry')}>
+                  Retry
+                </button>
+                <ConfirmedButton
+                  label="Skip"
+                  question={`Skip ${shown(wireOf(key))}? Nobody runs for this change of it.`}
+                  verb={`Skip ${preview(wireOf(key), 40)}`}
+                  onConfirm={end(key, 'skip')}
+                />
+              </div>
+            )}
+          </li>
+        ))}
+      </ul>
+    </>
   )
 }

@@ -28,6 +28,10 @@ export class Server {
     return this.#send(path, { ...(signal && { signal }) })
   }
 
+  delete<T>(path: string): Promise<T> {
+    return this.#send(path, { method: 'DELETE' })
+  }
+
   async text(path: string, signal?: AbortSignal): Promise<string> {
     const response = await fetch(BASE + path, {
       headers: this.#headers(),

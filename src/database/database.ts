@@ -75,6 +75,7 @@ interface Parts {
   readonly observers: Observers
   readonly consumers: Consumers
   readonly leases: Leases
+  readonly keys: AttachedKeys
   readonly registry: Registry
 }
 
@@ -140,6 +141,7 @@ export class Database {
   readonly observers: Observers
   readonly changes: Changes
   readonly leases: Leases
+  readonly attachedKeys: AttachedKeys
   /** The servers of the store. */
   readonly registry: Registry
   readonly #options: DatabaseOptions
@@ -158,11 +160,12 @@ export class Database {
   #isAsking = false
 
   private constructor(store: Store, parts: Parts, options: DatabaseOptions) {
-    const { pins, coordinator, observers, consumers, leases, registry } = parts
+    const { pins, coordinator, observers, consumers, leases, keys, registry } = parts
     const { limits, gc, onError } = options
     this.store = store
     this.observers = observers
     this.leases = leases
+    this.attachedKeys = keys
     this.#pins = pins
     this.registry = registry
     this.#options = options
@@ -221,7 +224,7 @@ export class Database {
     const keys = new AttachedKeys(store, coordinator, limits)
     const walks = !store.cells.isShared || options.gc !== undefined
     const leases = await Leases.open(store, { limits, keys, walks, onError: onLeaseFailure })
-    const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, registry }
+    const parts = { pins: await Pins.open(store, registry), coordinator, observers, consumers, leases, keys, registry }
     const database = new Database(store, parts, options)
     if (registry.isShared) await database.#join()
     return database

@@ -289,6 +289,26 @@ export class AttachedKeys {
     return !(await this.#coordinator.resolver.resolve(locks, this.#store.now()))
   }
 
+  // ---- Looking
+
+  /**
+   * The first keys that are attached to the grant, in order. Locked ones count as attached.
+   * @param mayAccess whether the caller may see the key. Default: all.
+   */
+  async list(
+    fence: Timestamp,
+    limit: number,
+    mayAccess?: (key: Uint8Array) => boolean,
+  ): Promise<{ readonly keys: readonly Uint8Array[]; readonly isCut: boolean }> {
+    const found: Uint8Array[] = []
+    for await (const keys of this.#keysOf(fence, LOCK_WAIT_MS)) {
+      const detached = new Set((await this.#detached(fence, keys)).map(keyText))
+      for (const key of keys) if (!detached.has(keyText(key)) && mayAccess?.(key) !== false) found.push(key)
+      if (found.length > limit) break
+    }
+    return { keys: found.slice(0, limit), isCut: found.length > limit }
+  }
+
   // ---- Rows
 
   /** Yields the keys that have rows, page by page. */

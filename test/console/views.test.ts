@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { loadavg } from 'node:os'
 import type { Page } from 'playwright-core'
 import { describe, expect, test } from 'vitest'
-import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, withServer } from './browser.js'
+import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
 
 endBrowserAfterAll()
 
@@ -196,11 +196,12 @@ describe.skipIf(!hasBrowser)('watching', () => {
       const { page, errors } = await openConsole(url, '#/observers')
       await page.getByRole('link', { name: 'order/7' }).waitFor()
       await page.getByText('<b>no price</b>').first().waitFor()
-      await page.getByRole('rowheader', { name: 'copy' }).waitFor()
-      const rowOf = (name: string) => page.getByRole('row').filter({ has: page.getByRole('link', { name }) })
+      await page.getByRole('heading', { name: 'copy' }).waitFor()
+      const rowOf = (name: string) => page.getByRole('listitem').filter({ has: page.getByRole('link', { name }) })
       await rowOf('order/7').getByRole('button', { name: 'Retry' }).click()
       await expect.poll(() => rowOf('order/7').count()).toBe(0)
       await rowOf('order/8').getByRole('button', { name: 'Skip' }).click()
+      await rowOf('order/8').getByRole('button', { name: 'Skip order/8' }).click()
       await expect.poll(() => rowOf('order/8').count()).toBe(0)
       const state = (await (await fetch(`${url}/v1/observers/bill`)).json()) as { pending: number; parked: number }
       expect(state).toMatchObject({ pending: 1, parked: 0 })
@@ -289,6 +290,8 @@ test.skipIf(!hasBrowser)(
       await fetch(`${url}/v1/observers/one`, {
         ...{ method: 'PUT', headers: { 'content-type': 'application/json' }, body: '{"prefix": "k"}' },
       })
+      await send(url, 'PUT', '/v1/leases/up/host-a', { holder: 'host-a', ttl_ms: 600_000 })
+      await send(url, 'PUT', '/v1/consumers/copy', { prefix: 'k' })
       for (const [colorScheme, width] of SCREENS) {
         const { page, errors, requested } = await openConsole(url, '', {
           colorScheme,
@@ -318,8 +321,14 @@ test.skipIf(!hasBrowser)(
         await page.getByRole('button', { name: 'Read at a new timestamp' }).click()
         await check('step', '.readings .badge')
         await check('locks', 'tbody tr')
+        await check('leases', '.entry')
+        await page.getByRole('button', { name: 'End' }).click()
+        await check('leases', '.asking')
         await check('live', 'canvas')
-        await check('observers', '.numbers')
+        await check('observers', '.entry')
+        await page.getByText('Register an observer').click()
+        await page.getByRole('button', { name: 'Reset copy' }).click()
+        await check('observers', 'form.whole')
         await check('feed', '.empty')
         expect(errors).toEqual([])
         expect(requested.length).toBeGreaterThan(10)

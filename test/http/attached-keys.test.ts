@@ -110,6 +110,37 @@ describe('keys that are attached to a lease', () => {
     expect(await attaching.grant('up', { ttl_ms: 600_000 })).toBeGreaterThan(fence)
   })
 
+  test('are listed with the lease where that is asked for: in order, bounded, and without those that are attached no more', async () => {
+    const attaching = await Attaching.start()
+    const fence = await attaching.grant()
+    const listed = async (query: string) => okBody(await attaching.server.get(`/v1/leases/up${query}`))
+    expect(await listed('?keys=10')).toMatchObject({ name: 'up', fence, keys: [], more_keys: false })
+    await attaching.attach(fence, 'c', 'a', 'b', 'd')
+    await attaching.server.put('b', 'attached no more')
+    okBody(await attaching.server.send('DELETE', '/v1/kv/d'))
+    expect(await listed('?keys=2')).toMatchObject({ keys: ['a', 'c'], more_keys: false })
+    expect(await listed('?keys=1')).toMatchObject({ keys: ['a'], more_keys: true })
+    expect(await listed('?keys=0')).toMatchObject({ keys: [], more_keys: true })
+    expect(await listed('')).not.toHaveProperty('keys')
+    expectProblem(await attaching.server.get('/v1/leases/up?keys=all'), 'invalid_argument', { field: 'keys' })
+    await attaching.release()
+    expectProblem(await attaching.server.get('/v1/leases/up?keys=10'), 'not_found')
+  })
+
+  test('are listed only as far as the token reaches them', async () => {
+    const [all, own] = ['all-token-0123456789', 'own-token-0123456789'].map((token) => ({
+      authorization: `Bearer ${token}`,
+    }))
+    const server = await start({ tokens: 'rw all-token-0123456789\nro own-token-0123456789 prefix=up prefix=own/\n' })
+    const body = JSON.stringify({ holder: 'h', ttl_ms: 600_000 })
+    const fence = numberOf(okBody(await server.send('PUT', '/v1/leases/up', { ...TYPE, ...all }, body)), 'fence')
+    const ops = ['other/1', 'own/1'].map((key) => ({ op: 'put', key, value: '1', lease: 'up' }))
+    okBody(await server.post('/v1/txn', { checks: [{ lease: 'up', fence }], ops }, all))
+    expect(okBody(await server.get('/v1/leases/up?keys=10', all))).toMatchObject({ keys: ['other/1', 'own/1'] })
+    const seen = okBody(await server.get('/v1/leases/up?keys=10', own))
+    expect(seen).toMatchObject({ keys: ['own/1'], more_keys: false })
+  })
+
   test('are deleted when the lease has run out, before it is granted again', async () => {
     const attaching = await Attaching.start()
     const fence = await attaching.grant()

@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { PageRequest } from '../../bytes/sorted-map.js'
 import { invalid } from '../../errors/kv-error.js'
 import type { LeaseRequest, LeaseState } from '../../leases/rules/leases-api.js'
+import { LIST_LIMIT_MAX } from '../../limits.js'
 import type { Watch } from '../admission/open-watches.js'
 import { answer } from '../wire/answer.js'
 import { decoderOf } from '../wire/decode.js'
@@ -65,10 +66,17 @@ export function leaseRoutes(app: FastifyInstance, { database, limits, traffic }:
     return answerPage(request, reply, 'leases', database.store.cursorSecret, read, shownLease)
   })
 
-  const reading = { schema: schemas.get, config: { access: 'read', work: 'reading' } } as const
-  app.get(LEASE_ROUTE, reading, async (request, reply) =>
-    answer(request, reply, shownLease(await leases.get(leaseName(request)))),
-  )
+  const reading = { schema: schemas.get, config: { access: 'read', work: 'reading', query: ['keys'] } } as const
+  app.get(LEASE_ROUTE, reading, async (request, reply) => {
+    const name = leaseName(request)
+    const limit = queryInteger(request.query as RawQuery, 'keys', 0, LIST_LIMIT_MAX)
+    const lease = await leases.get(name)
+    if (limit === undefined) return answer(request, reply, shownLease(lease))
+    const { grant } = request
+    const mayAccess = grant.isScoped ? (key: Uint8Array) => grant.mayAccess(key) : undefined
+    const { keys, isCut } = await database.attachedKeys.list(lease.fence, limit, mayAccess)
+    return answer(request, reply, { ...shownLease(lease), keys, moreKeys: isCut })
+  })
 
   const config = { access: 'write', bodyMayBeEmpty: true, work: 'ending', query: ['holder', 'fence'] } as const
   app.delete(LEASE_ROUTE, { schema: schemas.remove, config }, async (request, reply) => {

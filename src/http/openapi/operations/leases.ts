@@ -1,4 +1,5 @@
 import { LEASE_NAME } from '../../../leases/rules/lease.js'
+import { LIST_LIMIT_MAX } from '../../../limits.js'
 import type { Operations, Parameter } from '../operation.js'
 import { LIST_QUERY } from '../parameters.js'
 
@@ -38,6 +39,12 @@ Time is that of the server, and passes as time does, whatever is done to its clo
     summary: 'Who holds a lease',
     description: '404 when it is free.',
     path: { name: NAME },
+    query: {
+      keys: {
+        description: 'Also lists up to so many of the keys that are attached to the lease. Default: none are read.',
+        schema: { type: 'integer', minimum: 0, maximum: LIST_LIMIT_MAX },
+      },
+    },
     problems: ['not_found'],
   },
   'DELETE /v1/leases/{name}': {

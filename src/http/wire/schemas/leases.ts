@@ -3,12 +3,12 @@ import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN, LEASE_WAIT_MS_MAX } from '../../../
 import { answering, answeringPage } from './call-schema.js'
 import { LeaseName } from './riders.js'
 import { Type } from './schema.js'
-import { described, object, optional, Timestamp } from './values.js'
+import { described, Key, object, optional, Timestamp } from './values.js'
 
 const Holder = Type.String({ pattern: LEASE_HOLDER.pattern, title: LEASE_HOLDER.rule })
 const Ttl = Type.Integer({ minimum: LEASE_TTL_MS_MIN, maximum: LEASE_TTL_MS_MAX })
 
-const State = Type.Object({
+const fields = {
   name: LeaseName,
   holder: Holder,
   fence: described(Timestamp, 'Timestamp of the grant. Each later grant of this name has a higher one.'),
@@ -17,7 +17,8 @@ const State = Type.Object({
     Type.String({ format: 'date-time' }),
     'When it ends unless it is renewed, by the clock of the server. Count `ttl_ms` from when you sent the request instead.',
   ),
-})
+}
+const State = Type.Object(fields)
 
 export const put = {
   body: object({
@@ -33,7 +34,13 @@ export const put = {
 }
 
 export const list = answeringPage('leases', State, 'In order of names.')
-export const get = answering(State)
+export const get = answering(
+  Type.Object({
+    ...fields,
+    keys: described(optional(Type.Array(Key)), 'The first attached keys, in order, of those that the token reaches.'),
+    more_keys: described(optional(Type.Boolean()), 'Whether more keys are attached.'),
+  }),
+)
 export const remove = answering(
   Type.Object({
     deleting: described(

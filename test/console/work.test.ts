@@ -1,0 +1,107 @@
+import { describe, expect, test } from 'vitest'
+import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
+
+endBrowserAfterAll()
+
+const PHONE = { viewport: { width: 390, height: 800 } }
+
+describe.skipIf(!hasBrowser)('leases', () => {
+  test('who holds them, their keys, and the end of one, which is asked for twice; by keyboard, on a phone', () =>
+    withServer(async ({ url }) => {
+      const { fence } = await send(url, 'PUT', '/v1/leases/up/a', { holder: 'host-a', ttl_ms: 600_000 })
+      await send(url, 'PUT', '/v1/leases/up/b', { holder: 'host-b', ttl_ms: 600_000 })
+      await send(url, 'PUT', '/v1/leases/other', { holder: 'me', ttl_ms: 600_000 })
+      const ops = [{ op: 'put', key: 'mail/a', value: '10.0.0.5', lease: 'up/a' }]
+      await post(url, '/v1/txn', { checks: [{ lease: 'up/a', fence }], ops })
+      const { page, errors } = await openConsole(url, '#/leases', PHONE)
+      const entry = (name: string) => page.getByRole('listitem').filter({ has: page.getByRole('heading', { name }) })
+      await entry('other').waitFor()
+      await page.getByLabel('Names that begin with').fill('up/')
+      await entry('other').waitFor({ state: 'detached' })
+      await entry('up/a').getByText('host-a').waitFor()
+      await entry('up/a').getByText(String(fence)).waitFor()
+      await entry('up/a')
+        .getByText(/^9 min/)
+        .waitFor()
+      await page.getByRole('button', { name: 'Attached keys of up/a' }).press('Enter')
+      await entry('up/a').getByRole('link', { name: 'mail/a' }).waitFor()
+      await page.getByRole('button', { name: 'Attached keys of up/b' }).click()
+      await entry('up/b').getByText('No key is attached').waitFor()
+
+      const end = entry('up/a').getByRole('button', { name: 'End', exact: true })
+      await end.press('Enter')
+      const group = page.getByRole('group', { name: /^End up\/a, which host-a holds\?/ })
+      await group.waitFor()
+      await page.keyboard.press('Escape')
+      await group.waitFor({ state: 'detached' })
+      expect(await page.evaluate('document.activeElement.textContent')).toBe('End')
+      await page.keyboard.press('Enter')
+      await group.waitFor()
+      await page.keyboard.press('Enter') // The focus is on the button that does it.
+      await page.getByText('up/a is ended, and its attached keys are deleted.').waitFor()
+      await entry('up/a').waitFor({ state: 'detached' })
+      expect(await get(url, 'mail%2Fa')).toBeUndefined()
+      expect((await fetch(`${url}/v1/leases/up/b`)).status).toBe(200)
+      expect(errors).toEqual([])
+    }))
+})
+
+describe.skipIf(!hasBrowser)('observers and consumers', () => {
+  test('an observer is registered, filled, and deleted; what cannot be taken back is asked for twice', () =>
+    withServer(async ({ url }) => {
+      await put(url, 'order%2F1', 'x')
+      const { page, errors } = await openConsole(url, '#/observers', PHONE)
+      await page.getByText('Register an observer').press('Enter')
+      await page.getByLabel('Name').fill('bill')
+      await page.getByLabel('Keys that begin with').fill('order/')
+      await page.getByLabel('Failed runs').fill('3')
+      await page.getByRole('button', { name: 'Register', exact: true }).press('Enter')
+      await page.getByText('bill is registered.').waitFor()
+      const state = async () => (await (await fetch(`${url}/v1/observers/bill`)).json()) as Record<string, unknown>
+      expect(await state()).toMatchObject({ prefix: 'order/', max_attempts: 3, pending: 0 })
+      // A name that is taken by another range is refused, and the reason is shown.
+      await page.getByLabel('Name').fill('bill')
+      await page.getByRole('button', { name: 'Register', exact: true }).click()
+      await page.getByRole('status').filter({ hasText: 'bill' }).filter({ hasNotText: 'is registered' }).waitFor()
+
+      await page.getByRole('button', { name: 'Backfill' }).press('Enter')
+      await page.getByRole('group', { name: /^Mark every key of bill \(order\/\*\)/ }).waitFor()
+      await page.getByRole('button', { name: 'Backfill bill' }).press('Enter')
+      await expect.poll(async () => (await state())['pending']).toBe(1)
+      await page.getByRole('button', { name: 'Delete' }).click()
+      await page.getByRole('button', { name: 'Keep' }).click()
+      expect((await state())['pending']).toBe(1)
+      await page.getByRole('button', { name: 'Delete' }).click()
+      await page.getByRole('button', { name: 'Delete bill' }).click()
+      await page.getByText('No observer is registered').waitFor()
+      expect((await fetch(`${url}/v1/observers/bill`)).status).toBe(404)
+      expect(errors).toEqual([])
+    }))
+
+  test('a consumer is moved to a timestamp, to a time and to now, and is deleted', () =>
+    withServer(async ({ url }) => {
+      const { position: first } = await send(url, 'PUT', '/v1/consumers/copy', { prefix: 'order/' })
+      const { page, errors } = await openConsole(url, '#/observers', PHONE)
+      const position = async () =>
+        Number(((await (await fetch(`${url}/v1/consumers/copy`)).json()) as { position: number }).position)
+      const open = () => page.getByRole('button', { name: 'Reset copy' }).press('Enter')
+      const field = page.getByLabel('New position of copy')
+      await open()
+      await field.fill('tomorrow')
+      await page.getByText('neither a timestamp nor a time').waitFor()
+      expect(await page.getByRole('button', { name: 'Move copy there' }).isDisabled()).toBe(true)
+      await field.fill('2001-09-09T01:46:40.000Z')
+      await page.getByText('handed out again').waitFor()
+      await field.press('Enter')
+      await page.getByText('copy stands at 2048000000000000.').waitFor()
+      expect(await position()).toBe(1e12 * 2048)
+      await open()
+      await page.getByRole('button', { name: 'Move copy to now' }).click()
+      await page.getByText('copy stands at now.').waitFor()
+      expect(await position()).toBeGreaterThan(Number(first))
+      await page.getByRole('button', { name: 'Delete' }).click()
+      await page.getByRole('button', { name: 'Delete copy' }).click()
+      await page.getByText('No consumer is registered').waitFor()
+      expect(errors).toEqual([])
+    }))
+})
