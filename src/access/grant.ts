@@ -18,6 +18,8 @@ export interface Rights {
    * undefined when callers are not distinguished.
    */
   readonly identity?: string | undefined
+  /** Unix milliseconds from which on the token is not accepted; undefined: never. */
+  readonly expiresMs?: number | undefined
 }
 
 /** Rights of a caller. Each check throws KvError `forbidden`, which reveals nothing about stored data. */
@@ -30,14 +32,16 @@ export class Grant {
   /** Passed to the calls of a store; undefined: every key. */
   readonly accessCheck: MayAccess | undefined
   readonly mayWrite: boolean
+  readonly expiresMs: number | undefined
   readonly #prefixes: readonly Uint8Array[] | undefined
 
-  constructor({ mayWrite, prefixes, identity }: Rights) {
+  constructor({ mayWrite, prefixes, identity, expiresMs }: Rights) {
     this.mayWrite = mayWrite
     this.#prefixes = prefixes
     this.isScoped = prefixes !== undefined
     this.accessCheck = prefixes && ((key) => this.mayAccess(key))
     this.identity = identity
+    this.expiresMs = expiresMs
   }
 
   /** undefined: every key. */

@@ -66,7 +66,8 @@ export async function startServer(config: Config, version: string, log: Logger):
     })
     await listen(app, host, port)
     opened.listens?.()
-    const running = { app, database, traces, unwatch: watchDescriptors(log) }
+    const unwatch = [watchDescriptors(log), watchExpiries(secrets, log)]
+    const running = { app, database, traces, unwatch }
     const url = urlOf(app, secrets.tls)
     return {
       url,
@@ -124,6 +125,27 @@ function readSecrets({ tokenFile, tls, host }: Config, log: Logger): Secrets {
   }
 }
 
+const EXPIRY_LOOK_MS = 1000
+
+/** Ends waiting requests of tokens that expire, and says which. */
+function watchExpiries(secrets: Secrets, log: Logger): () => void {
+  let seen: Tokens | undefined
+  let seenMs = 0
+  const look = (): void => {
+    const { tokens } = secrets
+    const nowMs = Date.now()
+    const expired = tokens?.expiring(tokens === seen ? seenMs : 0, nowMs) ?? []
+    seen = tokens
+    seenMs = nowMs
+    if (expired.length === 0) return
+    log.warn(`no longer accepted, because they have expired: the tokens of ${expired.join(', ')}`)
+    for (const changed of secrets.onTokens) changed()
+  }
+  look()
+  const timer = setInterval(look, EXPIRY_LOOK_MS).unref()
+  return () => clearInterval(timer)
+}
+
 function reloader(config: Config, secrets: Secrets, app: FastifyInstance, log: Logger): () => void {
   const { tokenFile, tls } = config
   const each = (what: string, reload: () => void): void => {
@@ -154,11 +176,11 @@ interface Running {
   readonly app: FastifyInstance
   readonly database: Database
   readonly traces: OtlpTraces | undefined
-  readonly unwatch: () => void
+  readonly unwatch: readonly (() => void)[]
 }
 
 async function shutDown({ app, database, traces, unwatch }: Running): Promise<void> {
-  unwatch()
+  for (const stop of unwatch) stop()
   const cutOff = setTimeout(() => app.server.closeAllConnections(), SHUTDOWN_GRACE_MS)
   await app.close()
   clearTimeout(cutOff)

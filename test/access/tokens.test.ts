@@ -48,6 +48,10 @@ describe('a token file', () => {
     [`rw ${TOKEN} prefix=`, /prefix is empty/],
     [`rw ${TOKEN} prefix=a%2`, /bad % escape/],
     [`rw ${TOKEN} name=a name=b`, /one name/],
+    [`rw ${TOKEN} expires=2027-02-30`, /expires is a day such as/],
+    [`rw ${TOKEN} expires=2027-01-31T12:00`, /expires is a day such as/],
+    [`rw ${TOKEN} expires=`, /expires is a day such as/],
+    [`rw ${TOKEN} expires=2027-01-31 expires=2027-01-31`, /one expires/],
     [`rw ${TOKEN} prefx=a`, /behind the token/],
     [`rw ${TOKEN} # a comment`, /behind the token/],
   ]
@@ -55,6 +59,19 @@ describe('a token file', () => {
     expect(() => parseTokens(text)).toThrow(message)
     expect(() => parseTokens(text)).not.toThrow(new RegExp(TOKEN))
   })
+})
+
+test.each([
+  ['2027-01-31', '2027-02-01T00:00:00Z'],
+  ['2027-01-31T12:00:00.5+01:00', '2027-01-31T11:00:00.500Z'],
+])('a token with expires=%s is accepted until %s', (expires, end) => {
+  const tokens = parseTokens(`\nrw ${TOKEN} expires=${expires} name=ci\nro ${OTHER}`)
+  const endMs = Date.parse(end)
+  expect(tokens.grantOf(TOKEN, endMs - 1)).toMatchObject({ mayWrite: true, expiresMs: endMs })
+  expect(tokens.grantOf(TOKEN, endMs)).toBeUndefined()
+  expect(tokens.grantOf(OTHER, 4e12)).toMatchObject({ expiresMs: undefined })
+  expect(tokens.expiring(endMs - 1, endMs)).toEqual(['line 2 (ci)'])
+  expect([tokens.expiring(0, endMs - 1), tokens.expiring(endMs, 4e12)]).toEqual([[], []])
 })
 
 test('a token of prefixes reaches their keys, and ranges that lie within one of them', () => {

@@ -146,7 +146,9 @@ describe('a token is refused', () => {
     const server = await start({ tokens })
     const wrong = await server.get('/v1/kv/app%2Fa', as('wrong-token-0123456789abcdef'))
     const { detail } = expectProblem(wrong, 'unauthorized')
-    expect(detail).toBe('the request needs a token that the server knows: Authorization: Bearer TOKEN')
+    expect(detail).toBe(
+      'the request needs a token that the server knows and that has not expired: Authorization: Bearer TOKEN',
+    )
     expect(wrong.body).not.toMatch(/app\/|secret|hidden/)
   })
 })

@@ -117,6 +117,33 @@ test('tokens are read again at SIGHUP; a file that means nothing changes nothing
     expect(log).not.toMatch(/(old|new)-token|a value that is secret|[Bb]earer [^T]/)
   }))
 
+test('a token that expires is refused from then on, and a stream that it has opened ends', { tags: ['long'] }, () =>
+  withTempDir(async (directory) => {
+    const file = join(directory, 'tokens')
+    const write = (expiresAt: string) => {
+      const lines = [`rw ${OLD} name=app expires=${expiresAt}`, `rw ${NEW}`, `ro ${OLD}${OLD} expires=2020-02-29`]
+      return writeFile(file, lines.join('\n'), { mode: 0o600 })
+    }
+    const expiresAt = new Date(Date.now() + 3_600_000).toISOString()
+    await write(expiresAt)
+    const server = await startLogging(['--data', join(directory, 'db'), '--token-file', file])
+    await server.said(/no longer accepted, because they have expired: the tokens of line 3"/)
+    const status = (token: string) => fetch(`${server.url}/v1/status`, as(token))
+    expect(await (await status(OLD)).json()).toMatchObject({ access: { may_write: true, expires_at: expiresAt } })
+    expect((await status(OLD + OLD)).status).toBe(401)
+    const stream = await fetch(`${server.url}/v1/changes`, {
+      headers: { ...as(OLD).headers, accept: 'application/x-ndjson' },
+    })
+    expect(stream.status).toBe(200)
+    await write(new Date(Date.now() + 1000).toISOString())
+    server.reload()
+    expect(await stream.text()).toContain('unauthorized')
+    await server.said(/no longer accepted, because they have expired: the tokens of line 1 \(app\)"/)
+    expect([(await status(OLD)).status, (await status(NEW)).status]).toEqual([401, 200])
+    await server.stop()
+  }),
+)
+
 describe('TLS', () => {
   async function certify(directory: string, name: string): Promise<void> {
     const out = ['-keyout', join(directory, `${name}.key`), '-out', join(directory, `${name}.crt`)]

@@ -40,5 +40,5 @@ export interface ServerStatus {
     readonly lastRun?: Readonly<Record<string, unknown>>
   }
   /** Rights of the caller. */
-  readonly access: { readonly mayWrite: boolean; readonly prefixes?: readonly Uint8Array[] }
+  readonly access: { readonly mayWrite: boolean; readonly prefixes?: readonly Uint8Array[]; readonly expiresAt?: string }
 }

@@ -14,7 +14,7 @@ interface Following {
 
 export class TokensInForce {
   readonly authenticate: Authenticate
-  /** Incremented whenever the tokens are read again. */
+  /** Incremented whenever the tokens are read again, or one expires. */
   version = 0
   readonly #following = new Set<Following>()
 
@@ -26,7 +26,7 @@ export class TokensInForce {
     return new LetInByToken(this, token, grant)
   }
 
-  /** Call after the tokens were read again: ends waiting requests whose token is gone, or has lost rights that they need. */
+  /** Call after the tokens were read again, or one has expired: ends waiting requests whose token is gone, or has lost rights that they need. */
   changed(): void {
     this.version++
     void runSliced(this.#askAgain())
@@ -97,5 +97,9 @@ class LetInByToken implements LetIn {
 export function grantOfToken(token: string | undefined, authenticate: Authenticate): Grant {
   const grant = token === undefined ? undefined : authenticate(token)
   if (grant !== undefined) return grant
-  throw new KvError('unauthorized', 'the request needs a token that the server knows: Authorization: Bearer TOKEN', {})
+  throw new KvError(
+    'unauthorized',
+    'the request needs a token that the server knows and that has not expired: Authorization: Bearer TOKEN',
+    {},
+  )
 }

@@ -49,7 +49,7 @@ export function statusRoutes(
     const consumers = database.changes.consumers.summary()
     const leases = database.leases.summary()
     const { resolvedTs, lagMs: feedLagMs, heldBackBy, live, behind } = feed
-    const { mayWrite, prefixes } = request.grant
+    const { mayWrite, prefixes, expiresMs } = request.grant
     const { onePhaseCommit, plainOnePhaseCommit, ...capabilities } = traits
     return answer(request, reply, {
       version,
@@ -71,7 +71,7 @@ export function statusRoutes(
       counts: { locks, openTransactions },
       overload: { ...traffic.status, ...held },
       gc,
-      access: { mayWrite, prefixes },
+      access: { mayWrite, prefixes, expiresAt: expiresMs && new Date(expiresMs).toISOString() },
     })
   })
 }

@@ -2,6 +2,7 @@ import { parse } from 'node:querystring'
 import { tooLarge } from '../../bytes/byte-limits.js'
 import { invalid, type KvError } from '../../errors/kv-error.js'
 import { didYouMean, nameInError } from '../../errors/nearest-name.js'
+import { unixMsOfInstant } from '../../instant.js'
 import { LOCK_WAIT_MS_DEFAULT, LOCK_WAIT_MS_MAX, TIMEOUT_MS_MAX } from '../../limits.js'
 import { LOGICAL_PER_MS, type Timestamp, timestampFromMs } from '../../timestamp.js'
 
@@ -104,15 +105,10 @@ export function queryTimestamp(query: RawQuery): Timestamp | undefined {
   return timestampOfInstant('at', at)
 }
 
-const INSTANT = /^(\d{4})-(\d\d)-(\d\d)[Tt ](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$/
-
 /** The last timestamp of the instant's millisecond, so that a read sees every commit of that millisecond. */
 export function timestampOfInstant(field: string, text: string): Timestamp {
-  const instant = text.replace(/ (\d\d:\d\d)$/, '+$1') // An unescaped plus was decoded to a space.
-  const [, year, month, day] = INSTANT.exec(instant) ?? []
-  const unixMs = Date.parse(instant.replace(' ', 'T'))
-  const daysInMonth = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate()
-  const ts = timestampFromMs(unixMs) + LOGICAL_PER_MS - 1
-  if (day !== undefined && Number(day) <= daysInMonth && ts > 0 && ts <= Number.MAX_SAFE_INTEGER) return ts
+  const unixMs = unixMsOfInstant(text.replace(/ (\d\d:\d\d)$/, '+$1')) // An unescaped plus was decoded to a space.
+  const ts = unixMs === undefined ? 0 : timestampFromMs(unixMs) + LOGICAL_PER_MS - 1
+  if (ts > 0 && ts <= Number.MAX_SAFE_INTEGER) return ts
   throw invalid(field, `${field} must be an RFC 3339 instant after 1970, such as 2026-01-31T12:00:00Z`)
 }

@@ -149,6 +149,10 @@ export const serverStatus = answering(
     access: Type.Object({
       may_write: described(Type.Boolean(), "Whether the caller's token may write."),
       prefixes: described(optional(Type.Array(Key)), 'Prefixes of the keys that it reaches; absent: every key.'),
+      expires_at: described(
+        optional(Type.String({ format: 'date-time' })),
+        'From when on it is not accepted; absent: never.',
+      ),
     }),
   }),
 )
