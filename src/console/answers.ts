@@ -46,6 +46,8 @@ export interface Pair {
   readonly key: WireBytes
   readonly value?: WireBytes
   readonly commit_ts: number
+  readonly expire_ts?: number
+  readonly lease_fence?: number
 }
 
 export interface Leases {

@@ -1,15 +1,20 @@
 import type { JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { Pair } from './answers.js'
+import { EmptyStore } from './empty-store.js'
 import { Crumbs } from './key-view.js'
 import { type Entry, type ListPage, loadListPage, loadValues } from './list-page.js'
+import { LockNote } from './lock-note.js'
 import { Empty, Failure, KeyText, Ts } from './parts.js'
 import { addressOf, go } from './route.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
+import { ExpiresIn } from './version-end.js'
 import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
 const VALUE_CHARACTERS = 120
+/** Stands for the version of a key that has only a lock yet. */
+const UNBORN: Pair = { key: '', commit_ts: 0 }
 
 export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Element {
   const { server, access, at } = useSession()
@@ -39,11 +44,7 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
           ))}
         </p>
       )}
-      {page.value?.isBeforeLock && (
-        <p class="note">
-          A transaction holds locks here. This is the state before it, as of <Ts ts={page.value.ts} />.
-        </p>
-      )}
+      {page.value !== undefined && <LockNote locks={page.value.passed} />}
       {page.value !== undefined && <List page={page.value} prefix={prefix} values={values} />}
       {page.value === undefined && page.error === undefined && <Empty>Loading…</Empty>}
       <nav class="pages" aria-label="Pages">
@@ -68,9 +69,9 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
 }
 
 /** The values of a page, as they arrive. */
-function useValues(page: ListPage | undefined): ReadonlyMap<string, Pair> {
+function useValues(page: ListPage | undefined): ReadonlyMap<string, WireBytes> {
   const { server } = useSession()
-  const [values, setValues] = useState<ReadonlyMap<string, Pair>>(new Map())
+  const [values, setValues] = useState<ReadonlyMap<string, WireBytes>>(new Map())
   useEffect(() => {
     setValues(new Map())
     if (page === undefined) return
@@ -78,7 +79,13 @@ function useValues(page: ListPage | undefined): ReadonlyMap<string, Pair> {
     const add = (pairs: readonly Pair[]): void => {
       if (stop.signal.aborted) return
       // Only the beginning of a value is kept.
-      setValues((before) => new Map([...before, ...pairs.map((pair) => [idOf(pair.key), cut(pair)] as const)]))
+      setValues(
+        (before) =>
+          new Map([
+            ...before,
+            ...pairs.map(({ key, value = '' }) => [idOf(key), preview(value, VALUE_CHARACTERS)] as const),
+          ]),
+      )
     }
     loadValues(server, page, add, stop.signal).catch(() => {}) // The keys are shown without values then.
     return () => stop.abort()
@@ -86,14 +93,10 @@ function useValues(page: ListPage | undefined): ReadonlyMap<string, Pair> {
   return values
 }
 
-function cut(pair: Pair): Pair {
-  return { ...pair, value: preview(pair.value ?? '', VALUE_CHARACTERS) }
-}
-
 function List(props: {
   readonly page: ListPage
   readonly prefix: WireBytes
-  readonly values: ReadonlyMap<string, Pair>
+  readonly values: ReadonlyMap<string, WireBytes>
 }): JSX.Element {
   const { page, prefix, values } = props
   const locked = new Set(page.locks.map(({ key }) => idOf(key)))
@@ -101,7 +104,7 @@ function List(props: {
   /** Keys that have only a lock yet. */
   const unborn = page.locks.filter(({ key }) => !seen.has(idOf(key)) && isDirect(key, prefix))
   if (page.entries.length === 0 && unborn.length === 0)
-    return <Empty>{shown(prefix) === '' ? 'The store is empty.' : 'There is no key below this prefix.'}</Empty>
+    return prefix === '' ? <EmptyStore /> : <Empty>There is no key below this prefix.</Empty>
   return (
     <table class="list">
       <caption class="unseen">Keys</caption>
@@ -117,15 +120,15 @@ function List(props: {
       <tbody>
         {page.entries.map((entry) => (
           <Line
-            key={`${entry.kind}${idOf(entry.key)}`}
+            key={`${entry.pair === undefined} ${idOf(entry.key)}`}
             entry={entry}
             prefix={prefix}
-            pair={values.get(idOf(entry.key))}
+            value={values.get(idOf(entry.key))}
             isLocked={locked.has(idOf(entry.key))}
           />
         ))}
         {unborn.map(({ key }) => (
-          <Line key={idOf(key)} entry={{ kind: 'key', key }} prefix={prefix} pair={undefined} isLocked />
+          <Line key={idOf(key)} entry={{ key, pair: UNBORN }} prefix={prefix} value={undefined} isLocked />
         ))}
       </tbody>
     </table>
@@ -139,21 +142,31 @@ function isDirect(key: WireBytes, prefix: WireBytes): boolean {
 function Line(props: {
   readonly entry: Entry
   readonly prefix: WireBytes
-  readonly pair: Pair | undefined
+  readonly value: WireBytes | undefined
   readonly isLocked: boolean
 }): JSX.Element {
-  const { entry, prefix, pair, isLocked } = props
-  const isFolder = entry.kind === 'folder'
+  const { entry, prefix, value, isLocked } = props
+  const { key, pair } = entry
   return (
-    <tr class={entry.kind}>
+    <tr class={pair === undefined ? 'folder' : 'key'}>
       <th scope="row">
-        <a href={addressOf(isFolder ? 'browse' : 'key', entry.key)}>
-          <Rest name={entry.key} prefix={prefix} />
+        <a href={addressOf(pair === undefined ? 'browse' : 'key', key)}>
+          <Rest name={key} prefix={prefix} />
         </a>
         {isLocked && <span class="badge locked">locked</span>}
+        {pair?.expire_ts !== undefined && (
+          <span class="badge">
+            <ExpiresIn ts={pair.expire_ts} />
+          </span>
+        )}
+        {pair?.lease_fence !== undefined && (
+          <span class="badge" title={`fence ${pair.lease_fence}`}>
+            lease
+          </span>
+        )}
       </th>
-      <td class="preview">{pair?.value !== undefined && <bdi class="bytes">{shown(pair.value)}</bdi>}</td>
-      <td class="when">{pair !== undefined && <Ts ts={pair.commit_ts} />}</td>
+      <td class="preview">{value !== undefined && <bdi class="bytes">{shown(value)}</bdi>}</td>
+      <td class="when">{pair !== undefined && pair !== UNBORN && <Ts ts={pair.commit_ts} />}</td>
     </tr>
   )
 }

@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { History, LockInfo, Version, WriteInfo } from './answers.js'
-import { KeyText, Scroll, Ts } from './parts.js'
+import { KeyText, Scroll, TsText } from './parts.js'
 import { PER_MS, readableMs } from './readable-time.js'
 import { addressOf } from './route.js'
 import { useSession } from './session.js'
@@ -107,7 +107,7 @@ export function Columns(props: {
             <tr key={ts} class={at !== undefined && ts > at ? 'future' : ''}>
               <th scope="row">
                 <Travel name={name} to={travels ? readableAt(history, ts, safePoint) : undefined}>
-                  <Ts ts={ts} />
+                  <TsText ts={ts} isExact />
                 </Travel>
                 {names?.get(ts) !== undefined && <span class="tag">{names.get(ts)}</span>}
                 {ts === seen && <span class="tag reads">{at === undefined ? 'latest' : 'read here'}</span>}

@@ -1,14 +1,18 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { History, Leases, Version } from './answers.js'
+import type { History } from './answers.js'
 import { Columns, versionAt } from './columns.js'
+import { ExpiryEditor } from './expiry-editor.js'
 import { Failure, KeyText, Panel, Ts } from './parts.js'
 import { addressOf } from './route.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
 import { conflictOf, ValueEditor } from './value-editor.js'
 import { ValuePanel } from './value-panel.js'
+import { VersionEnd } from './version-end.js'
 import { idOf, jsonBytes, shown, sizeOf, type WireBytes } from './wire-bytes.js'
+
+type Mode = 'look' | 'edit' | 'expiry' | 'delete'
 
 export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   const { server, access, at } = useSession()
@@ -16,7 +20,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
     (signal) => server.percolator<History>('mvcc_get_by_key', { key: name }, signal),
     [server, idOf(name)],
   )
-  const [mode, setMode] = useState<'look' | 'edit' | 'delete'>('look')
+  const [mode, setMode] = useState<Mode>('look')
   const [error, setError] = useState<unknown>()
   const present = history.value && versionAt(history.value, at)
   const mayWrite = access.may_write && at === undefined
@@ -46,7 +50,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
           {present !== undefined && (
             <>
               version <Ts ts={present.commitTs} />
-              <End of={present} />
+              <VersionEnd of={present} />
             </>
           )}
           {history.value !== undefined && present === undefined && (
@@ -66,6 +70,9 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
       <Failure error={history.error ?? error} />
       {history.value !== undefined && mode === 'edit' && (
         <ValueEditor name={name} present={present} onDone={done} onCancel={() => setMode('look')} />
+      )}
+      {present !== undefined && mayWrite && mode === 'expiry' && (
+        <ExpiryEditor name={name} present={present} onDone={done} onCancel={() => setMode('look')} />
       )}
       {present !== undefined && mode !== 'edit' && (
         <ValuePanel
@@ -90,36 +97,9 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   )
 }
 
-/** The expiry or the lease that ends a version. */
-function End({ of: { expireTs, leaseFence } }: { readonly of: Version }): JSX.Element {
-  return (
-    <>
-      {expireTs !== undefined && (
-        <span>
-          expires <Ts ts={expireTs} />
-        </span>
-      )}
-      {leaseFence !== undefined && <LeaseOf key={leaseFence} fence={leaseFence} />}
-    </>
-  )
-}
-
-/** The name is hidden where the token does not cover it. */
-function LeaseOf({ fence }: { readonly fence: number }): JSX.Element {
-  const { server } = useSession()
-  const { value } = useLoaded((signal) => server.get<Leases>('/v1/leases?limit=10000', signal), [server, fence])
-  const name = value?.leases.find((lease) => lease.fence === fence)?.name
-  return (
-    <span>
-      goes with the lease {name !== undefined && <bdi class="bytes">{shown(name)}</bdi>} of fence{' '}
-      <span class="number">{fence}</span>
-    </span>
-  )
-}
-
 function Actions(props: {
-  readonly mode: 'look' | 'edit' | 'delete'
-  readonly setMode: (mode: 'look' | 'edit' | 'delete') => void
+  readonly mode: Mode
+  readonly setMode: (mode: Mode) => void
   readonly remove: () => void
 }): JSX.Element {
   const { mode, setMode, remove } = props
@@ -138,6 +118,9 @@ function Actions(props: {
     <div class="buttons">
       <button type="button" onClick={() => setMode('edit')}>
         Edit
+      </button>
+      <button type="button" onClick={() => setMode('expiry')}>
+        Expiry
       </button>
       <button type="button" onClick={() => setMode('delete')}>
         Delete

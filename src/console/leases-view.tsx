@@ -138,7 +138,7 @@ function Line(props: {
         <div>
           <dt>granted, fence</dt>
           <dd>
-            <Ts ts={fence} />
+            <Ts ts={fence} isExact />
           </dd>
         </div>
         <div>

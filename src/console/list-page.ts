@@ -1,12 +1,14 @@
 import { afterPrefix } from '../bytes/key-range.js'
 import type { LockInfo, Pair } from './answers.js'
-import { Refused, type Server } from './server.js'
-import { jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
+import { readKeys, readSlice } from './read-past-locks.js'
+import type { Server } from './server.js'
+import { compareBytes, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
-/** A key, or all keys up to and with the next slash. */
+/** A key with its version, or all keys up to and with the next slash. */
 export interface Entry {
-  readonly kind: 'key' | 'folder'
   readonly key: WireBytes
+  /** undefined: a folder. */
+  readonly pair: Pair | undefined
 }
 
 export interface ListPage {
@@ -16,8 +18,14 @@ export interface ListPage {
   readonly next: Uint8Array | undefined
   /** The first locks below the prefix. */
   readonly locks: readonly LockInfo[]
-  /** Whether `ts` is just before a lock that was in the way, instead of what was asked for. */
-  readonly isBeforeLock: boolean
+  /** Locks that were in the way. Their keys are shown as they were before. */
+  readonly passed: readonly LockInfo[]
+}
+
+interface Asked {
+  readonly prefix: WireBytes
+  readonly from?: Uint8Array | undefined
+  readonly at?: number | undefined
 }
 
 const ENTRIES_MAX = 100
@@ -27,17 +35,10 @@ const LOCKS_SHOWN = 100
 const SCANS_MAX = 40
 const SLASH = 0x2f
 
-/**
- * Reads one page of the keys below a prefix. Uses the protocol's own calls, because they change nothing: where a lock is in the
- * way, it reads as of just before the lock, instead of waiting for the transaction or ending it.
- */
+/** Reads one page of the keys below a prefix. Looking changes nothing: it waits for no transaction, and ends none. */
 export async function loadListPage(
   server: Server,
-  {
-    prefix,
-    from,
-    at,
-  }: { readonly prefix: WireBytes; readonly from?: Uint8Array | undefined; readonly at?: number | undefined },
+  { prefix, from, at }: Asked,
   signal: AbortSignal,
 ): Promise<ListPage> {
   const bytes = jsonBytes(prefix)
@@ -48,75 +49,40 @@ export async function loadListPage(
     { max_ts: Number.MAX_SAFE_INTEGER, limit: LOCKS_SHOWN, ...range },
     signal,
   )
-  const asked = at ?? (await server.tso(signal))
-  let ts = asked
-  for (let tries = 0; ; tries++) {
-    try {
-      return { ...(await collect(server, bytes, end, from, ts, signal)), locks, isBeforeLock: ts !== asked }
-    } catch (error) {
-      const before = tries < 5 ? beforeLocks(error) : undefined
-      if (before === undefined) throw error
-      ts = before
-    }
-  }
-}
-
-/** The newest snapshot below the locks that a read has met. */
-function beforeLocks(error: unknown): number | undefined {
-  if (!(error instanceof Refused) || error.code !== 'key_locked') return undefined
-  const { lock, locks = lock === undefined ? [] : [lock] } = error.problem as {
-    readonly lock?: LockInfo
-    readonly locks?: readonly LockInfo[]
-  }
-  const first = Math.min(...locks.map(({ start_ts }) => start_ts))
-  return first > 1 && Number.isFinite(first) ? first - 1 : undefined
-}
-
-async function collect(
-  server: Server,
-  prefix: Uint8Array,
-  end: Uint8Array | undefined,
-  from: Uint8Array | undefined,
-  ts: number,
-  signal: AbortSignal,
-): Promise<Pick<ListPage, 'entries' | 'ts' | 'next'>> {
+  const ts = at ?? (await server.tso(signal))
   const entries: Entry[] = []
-  let start: Uint8Array | undefined = from ?? prefix
+  const passed: LockInfo[] = []
+  let start: Uint8Array | undefined = from ?? bytes
   for (let scans = 0; start !== undefined && scans < SCANS_MAX && entries.length < ENTRIES_MAX; scans++) {
-    const range: object = { ...(start.length > 0 && { start: wireOf(start) }), ...(end && { end: wireOf(end) }) }
-    const asked = { ...range, limit: SCAN_LIMIT, ts, key_only: true }
-    const { pairs } = await server.percolator<{ pairs: Pair[] }>('scan', asked, signal)
-    start = take(pairs, prefix, entries, pairs.length === SCAN_LIMIT)
-    if (start !== undefined && end !== undefined && compare(start, end) >= 0) start = undefined
+    const slice = await readSlice(server, { start, end, ts, limit: SCAN_LIMIT, keyOnly: true }, signal)
+    passed.push(...slice.locks)
+    start = take(slice.pairs, bytes, entries, slice.next)
   }
-  return { entries, ts, next: start }
+  return { entries, ts, next: start, locks, passed }
 }
 
 /** Adds entries for the pairs. @returns the key to continue at; undefined at the end. */
-function take(pairs: readonly Pair[], prefix: Uint8Array, entries: Entry[], isMore: boolean): Uint8Array | undefined {
+function take(
+  pairs: readonly Pair[],
+  prefix: Uint8Array,
+  entries: Entry[],
+  next: Uint8Array | undefined,
+): Uint8Array | undefined {
   let folder: Uint8Array | undefined
-  let last: Uint8Array | undefined
-  for (const { key } of pairs) {
-    const bytes = jsonBytes(key)
+  for (const pair of pairs) {
+    const bytes = jsonBytes(pair.key)
     if (folder !== undefined && startsWith(bytes, folder)) continue
     if (entries.length >= ENTRIES_MAX) return bytes
     const slash = bytes.indexOf(SLASH, prefix.length)
     folder = slash === -1 ? undefined : bytes.slice(0, slash + 1)
-    last = bytes
-    entries.push(folder === undefined ? { kind: 'key', key } : { kind: 'folder', key: wireOf(folder) })
+    entries.push(folder === undefined ? { key: pair.key, pair } : { key: wireOf(folder), pair: undefined })
   }
-  if (!isMore || last === undefined) return undefined
-  return folder === undefined ? Uint8Array.from([...last, 0]) : afterPrefix(folder)
+  if (next === undefined || folder === undefined || !startsWith(next, folder)) return next
+  return afterPrefix(folder)
 }
 
 function startsWith(bytes: Uint8Array, prefix: Uint8Array): boolean {
-  return prefix.every((byte, i) => bytes[i] === byte)
-}
-
-function compare(one: Uint8Array, other: Uint8Array): number {
-  for (let i = 0; i < one.length && i < other.length; i++)
-    if (one[i] !== other[i]) return (one[i] as number) - (other[i] as number)
-  return one.length - other.length
+  return compareBytes(bytes.subarray(0, prefix.length), prefix) === 0
 }
 
 const PREVIEWS_AT_ONCE = 10
@@ -130,11 +96,10 @@ export async function loadValues(
   onPairs: (pairs: readonly Pair[]) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const keys = entries.flatMap(({ kind, key }) => (kind === 'key' ? [key] : []))
+  const keys = entries.flatMap(({ key, pair }) => (pair === undefined ? [] : [key]))
   let budget = PREVIEW_BUDGET
   for (let i = 0; i < keys.length && budget > 0; i += PREVIEWS_AT_ONCE) {
-    const some = keys.slice(i, i + PREVIEWS_AT_ONCE)
-    const { pairs } = await server.percolator<{ pairs: Pair[] }>('batch_get', { keys: some, ts }, signal)
+    const pairs = await readKeys(server, keys.slice(i, i + PREVIEWS_AT_ONCE), ts, signal)
     for (const { value = '' } of pairs) budget -= typeof value === 'string' ? value.length : value.base64.length
     onPairs(pairs)
   }

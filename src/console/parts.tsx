@@ -1,16 +1,39 @@
 import type { ComponentChildren, JSX } from 'preact'
+import { useCopy } from './copy.js'
 import { timeOf } from './readable-time.js'
 import { reasonOf } from './server.js'
 import { shown, type WireBytes } from './wire-bytes.js'
 
 /** Small components that every view uses. */
 
-export function Ts({ ts }: { readonly ts: number }): JSX.Element {
+interface TsProps {
+  readonly ts: number
+  /** Shows the number too, where timestamps of the same millisecond stand beside each other. */
+  readonly isExact?: boolean
+}
+
+export function TsText({ ts, isExact = false }: TsProps): JSX.Element {
   const time = timeOf(ts)
   return (
     <span class="ts">
-      {time !== undefined && <span class="clock">{time}</span>} <span class="number">{ts}</span>
+      {time !== undefined && <span class="clock">{time}</span>}{' '}
+      {(isExact || time === undefined) && <span class="number">{ts}</span>}
     </span>
+  )
+}
+
+/** A timestamp as a time. The number is shown on hover and copied by a click. */
+export function Ts({ ts, isExact = false }: TsProps): JSX.Element {
+  const [isCopied, copy] = useCopy()
+  return (
+    <button type="button" class="copies" title={`${ts}: click to copy`} onClick={() => copy(String(ts))}>
+      <TsText ts={ts} isExact={isExact} />
+      {isCopied && (
+        <span role="status" class="copied">
+          copied
+        </span>
+      )}
+    </button>
   )
 }
 

@@ -94,7 +94,7 @@ export function ReaderPanel({ keys, log, onChange }: Props): JSX.Element {
       ) : (
         <>
           <p>
-            at <Ts ts={reading.ts} />
+            at <Ts ts={reading.ts} isExact />
           </p>
           <ul class="readings">
             {reading.found.map(([key, found]) => (

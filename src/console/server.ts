@@ -3,7 +3,7 @@ import type { Version } from './answers.js'
 import { jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
 /** The page's own URL without its name: a proxy may serve the server below a path. */
-const BASE = location.href.replace(/[?#].*$/, '').replace(/\/console\/?$/, '')
+export const BASE = location.href.replace(/[?#].*$/, '').replace(/\/console\/?$/, '')
 
 export class Refused extends Error {
   constructor(

@@ -297,9 +297,9 @@ function StepText(props: {
   const role = step.index === 0 ? 'primary' : 'secondary'
   switch (step.kind) {
     case 'begin':
-      return <>Take a start_ts {progress.startTs !== undefined && <Ts ts={progress.startTs} />}</>
+      return <>Take a start_ts {progress.startTs !== undefined && <Ts ts={progress.startTs} isExact />}</>
     case 'commit_ts':
-      return <>Take a commit_ts {progress.commitTs !== undefined && <Ts ts={progress.commitTs} />}</>
+      return <>Take a commit_ts {progress.commitTs !== undefined && <Ts ts={progress.commitTs} isExact />}</>
     case 'prewrite':
       return (
         <>

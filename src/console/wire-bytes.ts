@@ -42,6 +42,12 @@ export function ofId(id: string): WireBytes | undefined {
   return wireOf(Uint8Array.from(bytes))
 }
 
+export function compareBytes(one: Uint8Array, other: Uint8Array): number {
+  for (let i = 0; i < one.length && i < other.length; i++)
+    if (one[i] !== other[i]) return (one[i] as number) - (other[i] as number)
+  return one.length - other.length
+}
+
 /** Characters that a reader would not see, or that change the direction of the text around them. */
 const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu
 

@@ -97,7 +97,7 @@ describe.skipIf(!hasBrowser)('browsing', () => {
         })
         await expect
           .poll(() => page.locator('.facts').textContent())
-          .toContain(lease_fence ? 'lease leader' : key === 'ttl' ? `${expireTs}` : 'version')
+          .toContain(lease_fence ? 'lease leader' : key === 'ttl' ? 'expires in ' : 'version')
       }
       await edit('lease', 'newer')
       await put(url, 'lease', 'somebody else')
@@ -153,9 +153,9 @@ describe.skipIf(!hasBrowser)('browsing', () => {
       const locking = { mutations, primary: 'other', start_ts: ts, lock_ttl: 3_600_000 }
       await post(url, '/v1/percolator/prewrite', locking)
       const { page, errors } = await openConsole(url)
-      await page.getByText('A transaction holds locks here').waitFor()
+      await page.getByText('Locked keys are shown as they were before').waitFor()
       await page.getByRole('cell', { name: 'second' }).waitFor()
-      await page.getByRole('link', { name: 'k', exact: true }).click()
+      await page.getByRole('rowheader').getByRole('link', { name: 'k', exact: true }).click()
       const rows = page.getByRole('region', { name: 'Columns of k' }).getByRole('row')
       await page.getByRole('cell', { name: 'primary @ other' }).waitFor()
       expect(await rows.count()).toBe(6) // The head, the lock, and a data and a write cell of each version.

@@ -232,7 +232,7 @@ describe.skipIf(!hasBrowser)('watching', () => {
       const mutations = [{ op: 'put', key: 'held', value: '1' }]
       await post(url, '/v1/percolator/prewrite', { mutations, primary: 'held', start_ts: startTs, lock_ttl: 600_000 })
       const told = page.getByRole('status').filter({ hasText: 'The feed is held back by a lock on held' })
-      await told.filter({ hasText: String(startTs) }).waitFor()
+      await told.getByTitle(String(startTs)).waitFor()
       await post(url, '/v1/percolator/rollback', { keys: ['held'], start_ts: startTs })
       await told.waitFor({ state: 'detached' })
       await page.getByRole('button', { name: 'Stop' }).click()

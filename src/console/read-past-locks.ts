@@ -1,0 +1,116 @@
+import { afterKey } from '../bytes/key-range.js'
+import type { LockInfo, Pair } from './answers.js'
+import { Refused, type Server } from './server.js'
+import { compareBytes, idOf, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
+
+/**
+ * Reads that neither wait for the transactions of others nor end them. Where a lock is in the way, they read that one key as it
+ * was before its lock, and everything else as of the timestamp asked for.
+ */
+
+export interface SliceRequest {
+  readonly start: Uint8Array
+  readonly end: Uint8Array | undefined
+  readonly ts: number
+  readonly limit: number
+  readonly keyOnly: boolean
+}
+
+export interface Slice {
+  readonly pairs: readonly Pair[]
+  /** Where the next slice begins; undefined at the end of the range. */
+  readonly next: Uint8Array | undefined
+  /** Locks that were in the way. */
+  readonly locks: readonly LockInfo[]
+}
+
+/** Locks that one slice passes: each takes two requests. */
+const LOCKS_PASSED_MAX = 16
+
+export async function readSlice(server: Server, asked: SliceRequest, signal: AbortSignal): Promise<Slice> {
+  const { start, end, ts, limit, keyOnly } = asked
+  if (end !== undefined && compareBytes(start, end) >= 0) return { pairs: [], next: undefined, locks: [] }
+  try {
+    const range = { ...(start.length > 0 && { start: wireOf(start) }), ...(end && { end: wireOf(end) }) }
+    const body = { ...range, limit, ts, key_only: keyOnly }
+    const { pairs } = await server.percolator<{ pairs: Pair[] }>('scan', body, signal)
+    const last = pairs.at(-1)
+    const next = last === undefined || pairs.length < limit ? undefined : afterKey(jsonBytes(last.key))
+    return { pairs, next, locks: [] }
+  } catch (error) {
+    const locks = locksIn(error).slice(0, LOCKS_PASSED_MAX)
+    if (locks.length === 0) throw error
+    return passing(server, asked, locks, signal)
+  }
+}
+
+/** The keys between the locks, and those of the locks. */
+async function passing(
+  server: Server,
+  asked: SliceRequest,
+  locks: readonly LockInfo[],
+  signal: AbortSignal,
+): Promise<Slice> {
+  const parts = await Promise.all(
+    locks.map(async (lock, i) => {
+      const before = locks[i - 1]
+      const start = before === undefined ? asked.start : afterKey(jsonBytes(before.key))
+      const gap = await readSlice(server, { ...asked, start, end: jsonBytes(lock.key) }, signal)
+      return { gap, lock, old: await readBefore(server, lock, asked.keyOnly, signal) }
+    }),
+  )
+  const pairs: Pair[] = []
+  const passed: LockInfo[] = []
+  let next = asked.start
+  for (const { gap, lock, old } of parts) {
+    pairs.push(...gap.pairs)
+    passed.push(...gap.locks)
+    if (gap.next !== undefined) return { pairs, next: gap.next, locks: passed }
+    pairs.push(...old)
+    passed.push(lock)
+    next = afterKey(jsonBytes(lock.key))
+  }
+  return { pairs, next, locks: passed }
+}
+
+/** The pairs of some keys, in any order. */
+export async function readKeys(
+  server: Server,
+  keys: readonly WireBytes[],
+  ts: number,
+  signal: AbortSignal,
+): Promise<readonly Pair[]> {
+  if (keys.length === 0) return []
+  try {
+    return (await server.percolator<{ pairs: Pair[] }>('batch_get', { keys, ts }, signal)).pairs
+  } catch (error) {
+    const locks = locksIn(error)
+    if (locks.length === 0) throw error
+    const locked = new Set(locks.map(({ key }) => idOf(key)))
+    const free = keys.filter((key) => !locked.has(idOf(key)))
+    const parts = [readKeys(server, free, ts, signal), ...locks.map((lock) => readBefore(server, lock, false, signal))]
+    return (await Promise.all(parts)).flat()
+  }
+}
+
+/** At most one pair. */
+async function readBefore(
+  server: Server,
+  { key, start_ts }: LockInfo,
+  keyOnly: boolean,
+  signal: AbortSignal,
+): Promise<readonly Pair[]> {
+  if (start_ts <= 1) return []
+  const end = wireOf(afterKey(jsonBytes(key)))
+  const body = { start: key, end, limit: 1, ts: start_ts - 1, key_only: keyOnly }
+  return (await server.percolator<{ pairs: Pair[] }>('scan', body, signal)).pairs
+}
+
+function locksIn(error: unknown): readonly LockInfo[] {
+  if (!(error instanceof Refused) || error.code !== 'key_locked') return []
+  const { lock, locks = lock === undefined ? [] : [lock] } = error.problem as {
+    readonly lock?: LockInfo
+    readonly locks?: readonly LockInfo[]
+  }
+  return locks
+}
