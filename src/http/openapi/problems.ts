@@ -17,7 +17,8 @@ interface ProblemText {
 export const PROBLEM_TEXTS: Readonly<Record<Code, ProblemText>> = {
   invalid_argument: { meaning: 'Malformed or out of range: `field` names the part.', remedy: 'Fix the request.' },
   unauthorized: {
-    meaning: 'No token, none that the server knows, or one that has expired. The header `WWW-Authenticate` is `Bearer`.',
+    meaning:
+      'No token, none that the server knows, or one that has expired. The header `WWW-Authenticate` is `Bearer`.',
     remedy: 'Send `Authorization: Bearer TOKEN`.',
   },
   forbidden: {
