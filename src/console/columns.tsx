@@ -141,7 +141,7 @@ function readableAt({ writes }: History, ts: number, safePoint: number): number 
   return read?.commit_ts === ts ? Math.max(ts, safePoint) : undefined
 }
 
-function isVersion(type: WriteInfo['type']): boolean {
+export function isVersion(type: WriteInfo['type']): boolean {
   return type === 'put' || type === 'delete'
 }
 

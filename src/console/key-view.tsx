@@ -3,6 +3,7 @@ import { useState } from 'preact/hooks'
 import type { History } from './answers.js'
 import { Columns, versionAt } from './columns.js'
 import { ExpiryEditor } from './expiry-editor.js'
+import { KeyTimes } from './key-times.js'
 import { Failure, KeyText, Panel, Ts } from './parts.js'
 import { addressOf } from './route.js'
 import { useSession } from './session.js'
@@ -87,6 +88,9 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
             Put a value
           </button>
         </p>
+      )}
+      {history.value !== undefined && mode !== 'edit' && (
+        <KeyTimes name={name} history={history.value} onRestored={done} />
       )}
       {history.value !== undefined && (
         <Panel title="Columns" aside={<span class="quiet">as in Percolator’s paper: newest on top</span>}>

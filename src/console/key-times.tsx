@@ -1,0 +1,56 @@
+import type { JSX } from 'preact'
+import { useMemo, useState } from 'preact/hooks'
+import type { History } from './answers.js'
+import { isVersion, versionAt } from './columns.js'
+import { RestorePanel } from './restore-panel.js'
+import { addressOf, travel, useRoute } from './route.js'
+import { useSession } from './session.js'
+import { VersionComparison } from './version-comparison.js'
+import type { WireBytes } from './wire-bytes.js'
+
+/** What can be done with the versions of a key: compare two, and restore the one that is looked at. */
+export function KeyTimes(props: {
+  readonly name: WireBytes
+  readonly history: History
+  readonly onRestored: () => void
+}): JSX.Element {
+  const { name, history, onRestored } = props
+  const { access, at } = useSession()
+  const { from, to } = useRoute()
+  const [isRestoring, setRestoring] = useState(false)
+  const past = versionAt(history, at)
+  const present = versionAt(history, undefined)
+  const restorations = useMemo(() => [{ key: name, target: past, present }], [history, at])
+  const [newest, before] = history.writes.filter(({ type }) => isVersion(type))
+  const other = at ?? before?.commit_ts
+  const mayRestore = access.may_write && at !== undefined && past?.commitTs !== present?.commitTs
+  return (
+    <>
+      <p class="bar">
+        {newest !== undefined && other !== undefined && from === undefined && (
+          <a href={addressOf('key', name, { at, from: other, to: newest.commit_ts })}>
+            {at === undefined ? 'Compare with the version before' : 'Compare with the newest version'}
+          </a>
+        )}
+        {mayRestore && !isRestoring && (
+          <button type="button" onClick={() => setRestoring(true)}>
+            {past === undefined ? 'Delete again' : 'Restore this version'}
+          </button>
+        )}
+      </p>
+      {mayRestore && isRestoring && (
+        <RestorePanel
+          title={past === undefined ? 'Make it absent, as it was then' : 'Write this version again'}
+          restorations={restorations}
+          onDone={() => {
+            setRestoring(false)
+            travel(undefined)
+            onRestored()
+          }}
+          onCancel={() => setRestoring(false)}
+        />
+      )}
+      {from !== undefined && <VersionComparison name={name} history={history} times={{ at, from, to }} />}
+    </>
+  )
+}

@@ -1,0 +1,83 @@
+import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
+import type { Leases } from './answers.js'
+import { Empty, Failure, KeyText, Panel } from './parts.js'
+import { changedMeanwhile, type Restoration, type RestorePlan, restorePlan, tooMuch } from './restore.js'
+import { addressOf } from './route.js'
+import type { Server } from './server.js'
+import { useSession } from './session.js'
+import { useLoaded } from './use-loaded.js'
+import { idOf, preview } from './wire-bytes.js'
+
+const SHOWN_MAX = 100
+const VALUE_CHARACTERS = 80
+
+async function loadPlan(
+  server: Server,
+  restorations: readonly Restoration[],
+  signal: AbortSignal,
+): Promise<RestorePlan> {
+  const reason = tooMuch(restorations)
+  if (reason !== undefined) throw new Error(reason)
+  const hasLeases = restorations.some(({ target }) => target?.leaseFence !== undefined)
+  const { leases } = hasLeases ? await server.get<Leases>('/v1/leases?limit=10000', signal) : { leases: [] }
+  const names = new Map(leases.map(({ name, fence }) => [fence, name]))
+  return restorePlan(restorations, names, await server.tso(signal))
+}
+
+/** Shows what a restoration does, and does it when told to. */
+export function RestorePanel(props: {
+  readonly title: string
+  readonly restorations: readonly Restoration[]
+  readonly onDone: () => void
+  readonly onCancel: () => void
+}): JSX.Element {
+  const { title, restorations, onDone, onCancel } = props
+  const { server } = useSession()
+  const plan = useLoaded((signal) => loadPlan(server, restorations, signal), [server, restorations])
+  const [error, setError] = useState<unknown>()
+  const [isBusy, setBusy] = useState(false)
+  const restore = async (): Promise<void> => {
+    setBusy(true)
+    setError(undefined)
+    try {
+      await server.post('/v1/txn', plan.value?.request)
+      onDone()
+    } catch (failure) {
+      setError(changedMeanwhile(failure) ?? failure)
+      setBusy(false)
+    }
+  }
+  const { keys } = plan.value ?? { keys: [] }
+  return (
+    <Panel title={title} aside={<span class="quiet">all or nothing, and nothing if a key changes first</span>}>
+      {plan.value === undefined && plan.error === undefined && <Empty>Loading…</Empty>}
+      <ul class="restored">
+        {keys.slice(0, SHOWN_MAX).map(({ key, value, notes }) => (
+          <li key={idOf(key)}>
+            <span class={`op ${value === undefined ? 'delete' : 'put'}`}>{value === undefined ? 'delete' : 'put'}</span>{' '}
+            <a href={addressOf('key', key)}>
+              <KeyText of={key} />
+            </a>{' '}
+            {value !== undefined && <bdi class="bytes quiet">{preview(value, VALUE_CHARACTERS)}</bdi>}
+            {notes.map((note) => (
+              <small key={note} class="kept">
+                {note}
+              </small>
+            ))}
+          </li>
+        ))}
+      </ul>
+      {keys.length > SHOWN_MAX && <p class="quiet">and {keys.length - SHOWN_MAX} more</p>}
+      <Failure error={plan.error ?? error} />
+      <p class="bar">
+        <button type="button" class="chief" disabled={isBusy || keys.length === 0} onClick={restore}>
+          {keys.length > 1 ? `Restore ${keys.length} keys` : 'Restore'}
+        </button>
+        <button type="button" onClick={onCancel}>
+          Cancel
+        </button>
+      </p>
+    </Panel>
+  )
+}

@@ -1,0 +1,110 @@
+import type { Version } from './answers.js'
+import { timeOf } from './readable-time.js'
+import { Refused } from './server.js'
+import { shown, sizeOf, type WireBytes } from './wire-bytes.js'
+
+/** One key that is to be as it was. */
+export interface Restoration {
+  readonly key: WireBytes
+  /** undefined: it was absent, and is deleted. */
+  readonly target: Version | undefined
+  /** What it must still have when it is restored; undefined: it must be absent. */
+  readonly present: Pick<Version, 'commitTs' | 'expireTs' | 'leaseFence'> | undefined
+}
+
+/** What becomes of one key. */
+interface RestoredKey {
+  readonly key: WireBytes
+  readonly value: WireBytes | undefined
+  /** About its expiry and its lease. */
+  readonly notes: readonly string[]
+}
+
+export interface RestorePlan {
+  readonly keys: readonly RestoredKey[]
+  /** A transaction: body of `POST /v1/txn`. */
+  readonly request: { readonly checks: readonly object[]; readonly ops: readonly object[] }
+}
+
+/** Bounds of the plan: below those of a transaction, and what a page can hold. */
+const RESTORED_KEYS_MAX = 10_000
+const RESTORED_BYTES_MAX = 16 * 1024 * 1024
+/** A transaction checks no more leases. */
+const LEASES_MAX = 1000
+
+/**
+ * @param leases names of the leases that are held and that the token sees, by fence.
+ * @returns a transaction that does all or nothing: it is refused if any key has changed.
+ */
+export function restorePlan(
+  restorations: readonly Restoration[],
+  leases: ReadonlyMap<number, string>,
+  nowTs: number,
+): RestorePlan {
+  const named = new Map<number, string>()
+  const checks: object[] = restorations.map(({ key, present }) => ({ key, commit_ts: present?.commitTs ?? 0 }))
+  const ops: object[] = []
+  const keys: RestoredKey[] = []
+  for (const { key, target, present } of restorations) {
+    if (target === undefined) {
+      ops.push({ op: 'delete', key })
+      keys.push({ key, value: undefined, notes: [] })
+      continue
+    }
+    const { value, expireTs, leaseFence } = target
+    const expires = expireTs !== undefined && expireTs > nowTs
+    const name = leaseFence === undefined ? undefined : leases.get(leaseFence)
+    const lease = named.size < LEASES_MAX ? name : undefined
+    if (lease !== undefined && leaseFence !== undefined) named.set(leaseFence, lease)
+    ops.push({ op: 'put', key, value, ...(expires && { expire_ts: expireTs }), ...(lease !== undefined && { lease }) })
+    keys.push({ key, value, notes: notesOn(target, present, expires, lease) })
+  }
+  for (const [fence, lease] of named) checks.push({ lease, fence })
+  return { keys, request: { checks, ops } }
+}
+
+function notesOn(
+  target: Version,
+  present: Restoration['present'],
+  expires: boolean,
+  lease: string | undefined,
+): string[] {
+  const notes: string[] = []
+  const { expireTs, leaseFence } = target
+  if (expires) notes.push(`expires ${timeOf(expireTs ?? 0)}, as then`)
+  else if (expireTs !== undefined) notes.push(`its expiry of then, ${timeOf(expireTs)}, has passed: it gets none`)
+  else if (present?.expireTs !== undefined) notes.push('had no expiry: the present one is dropped')
+  if (lease !== undefined) notes.push(`goes with the lease ${shown(lease)}, as then`)
+  else if (leaseFence !== undefined) notes.push('its lease of then has ended, or is hidden from you: it gets none')
+  else if (present?.leaseFence !== undefined) notes.push('had no lease: the present one no longer ends it')
+  return notes
+}
+
+/** @returns why these keys do not fit into one transaction that a page can prepare. */
+export function tooMuch(restorations: readonly Restoration[]): string | undefined {
+  const bytes = restorations.reduce((sum, { key, target }) => sum + sizeOf(key) + sizeOf(target?.value ?? ''), 0)
+  if (restorations.length <= RESTORED_KEYS_MAX && bytes <= RESTORED_BYTES_MAX) return undefined
+  return `One transaction takes up to ${RESTORED_KEYS_MAX} keys and 16 MiB here: select fewer, or take a longer prefix.`
+}
+
+const NAMED_MAX = 3
+
+interface FailedCheck {
+  readonly key?: WireBytes
+  readonly lease?: string
+  readonly commit_ts?: number
+}
+
+/** Names the keys that have changed meanwhile. undefined: the refusal has another reason. */
+export function changedMeanwhile(error: unknown): string | undefined {
+  if (!(error instanceof Refused) || !['precondition_failed', 'write_conflict'].includes(error.code)) return undefined
+  const problem: { readonly failed_checks?: readonly FailedCheck[] } & FailedCheck = error.problem
+  const { failed_checks = [problem] } = problem
+  const told = failed_checks.slice(0, NAMED_MAX).map(({ key, lease, commit_ts }) => {
+    if (key === undefined) return lease === undefined ? error.message : `the lease ${lease} is not held any more`
+    if (commit_ts === undefined) return `${shown(key)} is being changed`
+    return commit_ts === 0 ? `${shown(key)} is absent now` : `${shown(key)} has the version ${commit_ts} now`
+  })
+  const others = failed_checks.length - told.length
+  return `Somebody was faster: ${told.join(', ')}${others > 0 ? `, and ${others} others` : ''}. Nothing was changed.`
+}
