@@ -2,12 +2,12 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { ConsumerState } from '../client/index.js'
 import { ConfirmedButton } from './confirmed-button.js'
-import { givenTs } from './given-time.js'
 import { Empty, Panel, Ts } from './parts.js'
 import { rangeText } from './range-text.js'
-import { readableMs } from './readable-time.js'
+import { PER_MS, readableMs } from './readable-time.js'
 import { reasonOf } from './server.js'
 import { useSession } from './session.js'
+import { typedTime } from './typed-time.js'
 
 type Consumer = ConsumerState<'bytes'>
 
@@ -105,16 +105,9 @@ function Reset(props: {
   readonly onReset: (sinceTs?: number) => void
 }): JSX.Element {
   const { name, position, onReset } = props
+  const { safePoint } = useSession()
   const [text, setText] = useState(String(position))
-  const ts = givenTs(text)
-  const effect =
-    ts === undefined
-      ? 'This is neither a timestamp nor a time such as 2026-01-31 09:00.'
-      : ts > position
-        ? 'What lies between is skipped.'
-        : ts < position
-          ? 'What lies between is handed out again.'
-          : 'It stands there already.'
+  const { ts, effect } = effectOf(text, position, safePoint)
   return (
     <form
       class="bar whole"
@@ -130,7 +123,7 @@ function Reset(props: {
         aria-describedby={`effect-${name}`}
         onInput={({ currentTarget }) => setText(currentTarget.value)}
       />
-      <button type="submit" class="small danger" disabled={ts === undefined || ts === position}>
+      <button type="submit" class="small danger" disabled={ts === undefined}>
         Move {name} there
       </button>
       <button type="button" class="small danger" onClick={() => onReset()}>
@@ -141,4 +134,21 @@ function Reset(props: {
       </span>
     </form>
   )
+}
+
+/** @returns no `ts` where there is no place to go to. */
+function effectOf(
+  text: string,
+  position: number,
+  safePoint: number,
+): { readonly ts?: number; readonly effect: string } {
+  // The clock of this place may be behind that of the server.
+  const nowTs = Math.max(position, Date.now() * PER_MS)
+  try {
+    const ts = typedTime(text, nowTs, safePoint) ?? nowTs
+    if (ts === position) return { effect: 'It stands there already.' }
+    return { ts, effect: ts > position ? 'What lies between is skipped.' : 'What lies between is handed out again.' }
+  } catch (error) {
+    return { effect: reasonOf(error) }
+  }
 }

@@ -1,28 +1,22 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { afterPrefix } from '../bytes/key-range.js'
-import type { LockInfo, TxnStatus, Wait } from './answers.js'
-import { Empty, Failure, KeyText, Panel, Scroll, Ts } from './parts.js'
+import type { LockInfo, Wait } from './answers.js'
+import { ConfirmedButton } from './confirmed-button.js'
+import { forceEnd, type Holder, isHidden, resolve } from './end-transaction.js'
+import { Empty, Failure, KeyText, Panel, Ts } from './parts.js'
 import { PER_MS, readableMs } from './readable-time.js'
 import { addressOf } from './route.js'
-import { Refused, type Server } from './server.js'
+import { Refused, reasonOf, type Server } from './server.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
 import { WaitGraph } from './wait-graph.js'
-import { idOf, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
+import { idOf, jsonBytes, preview, type WireBytes, wireOf } from './wire-bytes.js'
 
 const EVERY_MS = 1000
 const LOCKS_MAX = 500
 const WAITS_MAX = 500
 const KEYS_SHOWN = 4
-
-/** The locks of one transaction. */
-interface Holder {
-  readonly startTs: number
-  readonly locks: readonly LockInfo[]
-  readonly ttlMs: number
-  readonly ageMs: number
-}
 
 interface Locks {
   readonly holders: readonly Holder[]
@@ -63,8 +57,7 @@ async function loadLocks(
   const holders = [...byTxn].map(([startTs, own]) => ({
     startTs,
     locks: own,
-    ttlMs: Math.max(...own.map(({ ttl }) => ttl)),
-    ageMs: Math.max(0, (now - startTs) / PER_MS),
+    leftMs: Math.max(...own.map(({ ttl }) => ttl)) - Math.max(0, (now - startTs) / PER_MS),
   }))
   return {
     holders: holders.sort((a, b) => a.startTs - b.startTs),
@@ -79,27 +72,8 @@ export function LocksView(): JSX.Element {
   const [said, say] = useState('')
   const { holders = [], isCut = false, waits } = loaded.value ?? {}
 
-  const resolve = async ({ startTs, locks }: Holder): Promise<void> => {
-    const [first] = locks
-    if (first === undefined) return
-    const { now } = await server.percolator<{ now: number }>('tso', {})
-    const asked = { primary: first.primary, lock_ts: startTs, caller_start_ts: 0, current_ts: now }
-    const isPessimistic = first.type === 'pessimistic'
-    const status = await server.percolator<TxnStatus>('check_txn_status', {
-      ...{ ...asked, rollback_if_not_exist: true, ...(isPessimistic && { resolving_pessimistic_lock: true }) },
-    })
-    if (status.status === 'locked') return say('Its owner may be alive: its time is not over.')
-    const commitTs = status.status === 'committed' ? status.commit_ts : 0
-    const keys = locks.map(({ key }) => key)
-    if (isPessimistic && commitTs === 0)
-      await server.percolator('pessimistic_rollback', { keys, start_ts: startTs, for_update_ts: first.for_update_ts })
-    else await server.percolator('resolve_lock', { start_ts: startTs, commit_ts: commitTs, keys })
-    say(
-      commitTs === 0
-        ? 'The transaction was rolled back.'
-        : `The transaction is committed at ${commitTs}: its keys are, too.`,
-    )
-    loaded.reload()
+  const end = (ending: Promise<string>): void => {
+    ending.then(say, (error: unknown) => say(reasonOf(error))).finally(loaded.reload)
   }
 
   return (
@@ -129,30 +103,11 @@ export function LocksView(): JSX.Element {
         {holders.length === 0 ? (
           <Empty>{loaded.value === undefined ? 'Loading…' : 'Nobody holds a lock.'}</Empty>
         ) : (
-          <Scroll label="Transactions that hold locks">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">began</th>
-                  <th scope="col">primary</th>
-                  <th scope="col">locked keys</th>
-                  <th scope="col">kind</th>
-                  <th scope="col">time left</th>
-                  {access.may_write && <th scope="col">end it</th>}
-                </tr>
-              </thead>
-              <tbody>
-                {holders.map((holder) => (
-                  <HolderLine
-                    key={holder.startTs}
-                    holder={holder}
-                    resolve={access.may_write ? resolve : undefined}
-                    onError={(error) => say(String(error))}
-                  />
-                ))}
-              </tbody>
-            </table>
-          </Scroll>
+          <ul class="entries" aria-label="Transactions that hold locks">
+            {holders.map((holder) => (
+              <HolderLine key={holder.startTs} holder={holder} isCut={isCut} end={end} />
+            ))}
+          </ul>
         )}
       </Panel>
     </>
@@ -161,38 +116,70 @@ export function LocksView(): JSX.Element {
 
 function HolderLine(props: {
   readonly holder: Holder
-  readonly resolve: ((holder: Holder) => Promise<void>) | undefined
-  readonly onError: (error: unknown) => void
+  readonly isCut: boolean
+  readonly end: (ending: Promise<string>) => void
 }): JSX.Element {
-  const { holder, resolve, onError } = props
-  const { startTs, locks, ttlMs, ageMs } = holder
-  const isOver = ageMs >= ttlMs
+  const { holder, isCut, end } = props
+  const { server, access } = useSession()
+  const { startTs, locks, leftMs } = holder
+  const isOver = leftMs <= 0
   const kinds = [...new Set(locks.map(({ type, use_async_commit }) => (use_async_commit ? `${type}, async` : type)))]
   return (
-    <tr>
-      <th scope="row">
+    <li class="entry">
+      <h3 class="entry-name">
         <Ts ts={startTs} />
-      </th>
-      <td>{locks[0] && <KeyText of={locks[0].primary} />}</td>
-      <td>
-        {locks.slice(0, KEYS_SHOWN).map(({ key }) => (
-          <a key={idOf(key)} class="item" href={addressOf('key', key)}>
-            <KeyText of={key} />
-          </a>
-        ))}
-        {locks.length > KEYS_SHOWN && <span class="quiet">and {locks.length - KEYS_SHOWN} more</span>}
-      </td>
-      <td>{kinds.join(', ')}</td>
-      <td class="nowrap">{isOver ? <span class="badge bad">expired</span> : readableMs(ttlMs - ageMs)}</td>
-      {resolve !== undefined && (
-        <td>
-          {isOver && (
-            <button type="button" class="small" onClick={() => resolve(holder).catch(onError)}>
+      </h3>
+      <dl class="numbers">
+        <div>
+          <dt>primary</dt>
+          <dd>
+            {isHidden(holder) ? <span class="quiet">beyond this token</span> : <KeyText of={locks[0]?.primary ?? ''} />}
+          </dd>
+        </div>
+        <div>
+          <dt>locked keys</dt>
+          <dd>
+            {locks.slice(0, KEYS_SHOWN).map(({ key }) => (
+              <a key={idOf(key)} class="item" href={addressOf('key', key)}>
+                <KeyText of={key} />
+              </a>
+            ))}
+            {locks.length > KEYS_SHOWN && <span class="quiet">and {locks.length - KEYS_SHOWN} more</span>}
+          </dd>
+        </div>
+        <div>
+          <dt>kind</dt>
+          <dd>{kinds.join('; ')}</dd>
+        </div>
+        <div>
+          <dt>time left</dt>
+          <dd class="nowrap">{isOver ? <span class="badge bad">expired</span> : readableMs(leftMs)}</dd>
+        </div>
+      </dl>
+      {access.may_write && (
+        <div class="bar">
+          {isHidden(holder) ? (
+            <span class="quiet">Its primary decides, which this token does not reach.</span>
+          ) : isOver ? (
+            <button type="button" class="small" onClick={() => end(resolve(server, holder))}>
               Resolve
             </button>
+          ) : (
+            <ConfirmedButton
+              label="Force its end"
+              question={`End the transaction of ${startTs}, which locks ${namesOf(holder)}? Its owner may be alive: left alone it has ${readableMs(leftMs)} to commit or to ask for more, and is rolled back by itself after that. Ended now, it is rolled back and its commit refused; if it is committed already, it is rolled forward.`}
+              verb={`End the transaction of ${startTs}`}
+              onConfirm={() => end(forceEnd(server, holder, isCut && access.prefixes === undefined))}
+            />
           )}
-        </td>
+        </div>
       )}
-    </tr>
+    </li>
   )
+}
+
+function namesOf({ locks }: Holder): string {
+  const [first] = locks
+  const name = first === undefined ? 'nothing' : preview(first.key, 60)
+  return locks.length > 1 ? `${name} and ${locks.length - 1} more keys` : name
 }

@@ -1,3 +1,5 @@
+import { HttpApi } from '../client/http/http-api.js'
+import { HttpTransport } from '../client/http/http-transport.js'
 import { connect, type Db } from '../client/index.js'
 import type { Version } from './answers.js'
 import { jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
@@ -19,9 +21,13 @@ export class Refused extends Error {
 /** The server that the page came from, as the holder of one token sees it. */
 export class Server {
   readonly db: Db
+  /** The calls of the protocol, for what the library does with them. */
+  readonly calls: HttpApi
 
   constructor(readonly token: string | undefined) {
-    this.db = connect(BASE, { retryMs: 0, ...(token !== undefined && { token }) })
+    const options = { retryMs: 0, ...(token !== undefined && { token }) }
+    this.db = connect(BASE, options)
+    this.calls = new HttpApi(new HttpTransport(BASE, options))
   }
 
   get<T>(path: string, signal?: AbortSignal): Promise<T> {

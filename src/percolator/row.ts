@@ -110,6 +110,8 @@ export function recordsToPass(
   return writes.filter(({ type, commitTs }) => type !== 'rollback' || commitTs <= clockTs || commitTs === startTs)
 }
 
+/** Works in browsers, which lack Buffer. */
 export function sameKey(a: Uint8Array, b: Uint8Array): boolean {
-  return a.length === b.length && Buffer.compare(a, b) === 0
+  if (a.length !== b.length) return false
+  return typeof Buffer === 'undefined' ? a.every((byte, i) => byte === b[i]) : Buffer.compare(a, b) === 0
 }

@@ -91,6 +91,15 @@ const bob = await db.transaction(async (txn) => {
 }, { mode: 'pessimistic', isolation: 'serializable' })
 answers.push(bob)
 for await (const { key, value } of db.scan({ start: 'B', end: 'C' })) answers.push(key + '=' + value)
+const call = async (name, body) => {
+  const headers = { 'content-type': 'application/json' }
+  const answer = await fetch(argv[2] + '/v1/percolator/' + name, { method: 'POST', headers, body: JSON.stringify(body) })
+  return JSON.parse(new TextDecoder().decode(await answer.arrayBuffer()))
+}
+const { ts } = await call('tso', {})
+const mutations = ['dead1', 'dead2'].map((key) => ({ op: 'put', key, value: 'x' }))
+await call('prewrite', { mutations, primary: 'dead1', start_ts: ts, lock_ttl: 1 })
+await db.transaction(async (txn) => answers.push((await txn.get('dead2')) ?? 'rolled back'))
 await db.put('k', 'x', { ifAbsent: true }).catch((error) => answers.push(error instanceof KvError, error.code))
 await db.observers.put('words', { prefix: 'doc/' })
 await db.put('doc/1', 'Zürich')
@@ -120,6 +129,7 @@ test('runs without Buffer and process', { tags: ['long'] }, async () => {
     [0, 255],
     'Zürich 🦀',
     'Bob=Zürich 🦀',
+    'rolled back',
     true,
     'precondition_failed',
     'doc/1=Zürich',

@@ -88,13 +88,13 @@ describe.skipIf(!hasBrowser)('observers and consumers', () => {
       const field = page.getByLabel('New position of copy')
       await open()
       await field.fill('tomorrow')
-      await page.getByText('neither a timestamp nor a time').waitFor()
+      await page.getByText('Type a time such as').waitFor()
       expect(await page.getByRole('button', { name: 'Move copy there' }).isDisabled()).toBe(true)
       await field.fill('2001-09-09T01:46:40.000Z')
       await page.getByText('handed out again').waitFor()
       await field.press('Enter')
-      await page.getByText('copy stands at 2048000000000000.').waitFor()
-      expect(await position()).toBe(1e12 * 2048)
+      await page.getByText('copy stands at 2048000000002047.').waitFor()
+      expect(await position()).toBe(1e12 * 2048 + 2047)
       await open()
       await page.getByRole('button', { name: 'Move copy to now' }).click()
       await page.getByText('copy stands at now.').waitFor()
@@ -102,6 +102,58 @@ describe.skipIf(!hasBrowser)('observers and consumers', () => {
       await page.getByRole('button', { name: 'Delete' }).click()
       await page.getByRole('button', { name: 'Delete copy' }).click()
       await page.getByText('No consumer is registered').waitFor()
+      expect(errors).toEqual([])
+    }))
+})
+
+describe.skipIf(!hasBrowser)('transactions that hold locks', () => {
+  test('one that may be alive is ended by force: rolled back, or rolled forward where it is committed', () =>
+    withServer(async ({ url }) => {
+      const tso = async (): Promise<number> => Number((await post(url, '/v1/percolator/tso', {}))['ts'])
+      const prewrite = async (keys: readonly string[]): Promise<number> => {
+        const startTs = await tso()
+        const mutations = keys.map((key) => ({ op: 'put', key, value: 'new' }))
+        await post(url, '/v1/percolator/prewrite', {
+          mutations,
+          primary: keys[0],
+          start_ts: startTs,
+          lock_ttl: 600_000,
+        })
+        return startTs
+      }
+      const [undecided, committed] = [await prewrite(['a', 'b']), await prewrite(['c', 'd'])]
+      const commitTs = await tso()
+      await post(url, '/v1/percolator/commit', { keys: ['c'], start_ts: committed, commit_ts: commitTs })
+      const async = await tso()
+      await post(url, '/v1/percolator/prewrite', {
+        ...{ mutations: [{ op: 'put', key: 'e', value: 'new' }], primary: 'e', secondaries: ['never'] },
+        ...{ start_ts: async, lock_ttl: 600_000, use_async_commit: true },
+      })
+      const { page, errors } = await openConsole(url, '#/locks', PHONE)
+      const entry = (startTs: number) => page.getByRole('listitem').filter({ hasText: String(startTs) })
+      await entry(undecided)
+        .getByText(/^9 min/)
+        .waitFor()
+      const force = async (startTs: number) => {
+        await entry(startTs).getByRole('button', { name: 'Force its end' }).press('Enter')
+        await page.getByRole('group', { name: `End the transaction of ${startTs}` }).waitFor()
+        await page.keyboard.press('Enter')
+        await entry(startTs).waitFor({ state: 'detached' })
+      }
+      await force(undecided)
+      await page
+        .getByText(`The transaction of ${undecided} was rolled back: its 2 locked keys are as they were`)
+        .waitFor()
+      await expect(
+        post(url, '/v1/percolator/commit', { keys: ['a'], start_ts: undecided, commit_ts: await tso() }),
+      ).rejects.toThrow('txn_lock_not_found')
+      await force(committed)
+      await page.getByText(`The transaction of ${committed} was committed at ${commitTs} already`).waitFor()
+      await page.getByText('its 1 locked key was rolled forward').waitFor()
+      expect(await get(url, 'd')).toBe('new')
+      await force(async)
+      await page.getByText(`The transaction of ${async} was rolled back`).waitFor()
+      await page.getByText('Nobody holds a lock').waitFor()
       expect(errors).toEqual([])
     }))
 })
