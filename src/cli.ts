@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { COMMAND_GROUPS, COMMANDS } from './commands/command-table.js'
+import { paintFor } from './commands/paint.js'
 import { unknownVariables } from './commands/unknown-variables.js'
 import { didYouMean, nameInError } from './errors/nearest-name.js'
 import { UsageError } from './server/flags.js'
@@ -11,6 +12,9 @@ import { DataDirectoryError } from './store/leveldb/data-directory-error.js'
 import { UnusableTable } from './store/table/layout/unusable-table.js'
 import { version } from './version.js'
 
+/** The command that runs, for the hint of an error. */
+let running: string | undefined
+
 /** Exit codes: 0 done, 1 could not run, 2 used wrongly. */
 async function main([name, ...args]: readonly string[]): Promise<void> {
   if (name === 'help' && args[0] !== undefined) return main([args[0], '--help'])
@@ -19,6 +23,7 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
   const entry = COMMANDS.get(name)
   if (entry === undefined)
     throw new UsageError(`unknown command "${nameInError(name)}"${didYouMean(name, ['help', ...COMMANDS.keys()])}`)
+  running = name
   const command = await entry.load()
   if (asksForHelp(args)) return print(command.help)
   requireUtf8(args)
@@ -82,10 +87,11 @@ const HELP = `A transactional key-value server: Percolator's protocol on LevelDB
 Usage: perkv COMMAND [flags]
 
 ${Object.entries(COMMAND_GROUPS)
-  .map(([purpose, commands]) => {
-    const lines = Object.entries(commands).map(([name, { does }]) => `  perkv ${name.padEnd(10)} ${does}\n`)
-    return `${purpose}\n${lines.join('')}`
-  })
+  .flatMap(([purpose, commands]) =>
+    Object.entries(commands).map(
+      ([name, { does }], i) => `${(i === 0 ? purpose : '').padEnd(14)} ${name.padEnd(10)} ${does}\n`,
+    ),
+  )
   .join('')}
 perkv COMMAND --help has the flags of a command, and an example.
 Commands talk to --server URL, or PERKV_SERVER; default http://127.0.0.1:7400.
@@ -103,7 +109,8 @@ function fail(error: unknown): void {
   if (error === reported) process.exit(1)
   if (error instanceof Error && 'code' in error && error.code === 'EPIPE') process.exit()
   const isUsage = error instanceof UsageError
-  process.stderr.write(`perkv: ${messageOf(error)}${isUsage ? ' (see perkv --help)' : ''}\n`)
+  const hint = isUsage ? ` (see perkv ${running === undefined ? '' : `${running} `}--help)` : ''
+  process.stderr.write(`${paintFor(process.stderr, process.env)('red', 'perkv:')} ${messageOf(error)}${hint}\n`)
   process.exit(isUsage ? 2 : 1)
 }
 

@@ -23,12 +23,12 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
   },
   'By hand': {
     mcp: {
-      does: 'offers a server to assistants and editors that speak MCP',
+      does: 'offers a server to assistants that speak MCP',
       load: async () => (await import('./mcp/mcp.js')).mcp,
     },
     shell: { does: 'runs these commands line by line', load: async () => (await import('./shell/shell.js')).shell },
     completion: {
-      does: 'prints a script that completes commands and flags by Tab',
+      does: 'prints a script for completion by Tab',
       load: async () => (await import('./completion.js')).completionOf(COMMANDS),
     },
   },

@@ -11,7 +11,18 @@ import {
 import { DURABILITIES, type Durability } from '../store/durability.js'
 import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
 import { UnusableTable } from '../store/table/layout/unusable-table.js'
-import { durationMs, type Flags, type Given, integer, notEmpty, oneOf, readFlags, UsageError } from './flags.js'
+import {
+  durationMs,
+  type Flags,
+  type Given,
+  integer,
+  milliseconds,
+  notEmpty,
+  oneOf,
+  readFlags,
+  sizeBytes,
+  UsageError,
+} from './flags.js'
 import { limitFlags, readLimits } from './limit-flags.js'
 import { isEveryAddress } from './reachable-name.js'
 import type { TlsPaths } from './secret-files.js'
@@ -144,7 +155,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     pidFile: path('pid-file'),
     fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
     kvConnect: isSet('kv-connect'),
-    slowMs: integer(required('slow-ms'), 0, TIMER_MS_MAX),
+    slowMs: milliseconds(required('slow-ms'), 0, TIMER_MS_MAX),
     tracesUrl: tracesUrl(optional('otlp-endpoint'), env),
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
@@ -153,9 +164,9 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     advertise,
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
     limits: readLimits(flags),
-    cacheBytesMax: integer(required('cache-bytes-max'), 0, 2 ** 40),
+    cacheBytesMax: sizeBytes(required('cache-bytes-max'), 0, 2 ** 40),
     tuning: {
-      blockCacheBytes: integer(required('block-cache-bytes'), 0, BLOCK_CACHE_BYTES_MAX),
+      blockCacheBytes: sizeBytes(required('block-cache-bytes'), 0, BLOCK_CACHE_BYTES_MAX),
       compression: oneOf(required('compression'), ['snappy', 'none']),
     },
     gc: {

@@ -79,7 +79,8 @@ export function readFlags<F extends Flags>(
 export function flagsHelp(flags: Flags, width = 31): string {
   const rows = Object.entries(flags).map(([name, flag]) => {
     const { value, help, default: standard } = flag
-    const facts = [standard && `default ${standard}`, variableOf(name, flag)].filter(Boolean).join('; ')
+    const shown = value === 'BYTES' ? sizeText(Number(standard)) : standard
+    const facts = [standard && `default ${shown}`, variableOf(name, flag)].filter(Boolean).join('; ')
     const usage = `--${name}${value === undefined ? '' : ` ${value}`}`
     return `  ${usage.padEnd(width)} ${help}${facts && ` (${facts})`}\n`
   })
@@ -130,6 +131,33 @@ export function integer({ text, from }: Given, min: number, max: number): number
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= min && value <= max) return value
   throw new UsageError(`${from} must be an integer from ${min} to ${max}, not "${text}"`)
+}
+
+const SIZES: Readonly<Record<string, number>> = {
+  b: 1,
+  ...{ kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12 },
+  ...{ kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 },
+}
+
+/** Reads bytes, such as `65536`, `64KiB`, `256MB` or `1GiB`. */
+export function sizeBytes({ text, from }: Given, min: number, max: number): number {
+  const [, count, unit] = /^(\d{1,16}) ?([kmgt]?i?b)?$/i.exec(text) ?? []
+  const bytes = Number(count) * (SIZES[unit?.toLowerCase() ?? 'b'] ?? Number.NaN)
+  if (bytes >= min && bytes <= max) return bytes
+  throw new UsageError(
+    `${from} must be a size such as 65536, 64MiB or 1GiB, from ${sizeText(min)} to ${sizeText(max)}, not "${text}"`,
+  )
+}
+
+/** `64MiB` where that is the whole size, else the bytes. */
+export function sizeText(bytes: number): string {
+  const unit = ['TiB', 'GiB', 'MiB', 'KiB'].find((unit) => bytes > 0 && bytes % (SIZES[unit.toLowerCase()] ?? 1) === 0)
+  return unit === undefined ? String(bytes) : `${bytes / (SIZES[unit.toLowerCase()] ?? 1)}${unit}`
+}
+
+/** Reads milliseconds, or a time with a unit. */
+export function milliseconds(given: Given, min: number, max: number): number {
+  return /^\d+$/.test(given.text) ? integer(given, min, max) : durationMs(given, min, max)
 }
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }

@@ -1,5 +1,5 @@
 import { DEFAULT_LIMITS, type Limits } from '../limits.js'
-import { type Flag, type FlagReader, integer } from './flags.js'
+import { type Flag, type FlagReader, integer, milliseconds, sizeBytes } from './flags.js'
 
 interface LimitFlag {
   readonly value: 'BYTES' | 'COUNT' | 'MS'
@@ -129,10 +129,12 @@ export const limitFlags = Object.fromEntries(
   }),
 ) as Record<LimitFlagName, Flag & { readonly beyond: string }>
 
+const READERS = { BYTES: sizeBytes, COUNT: integer, MS: milliseconds }
+
 export function readLimits({ required }: Pick<FlagReader<LimitFlagName>, 'required'>): Limits {
-  const limits = names.map((name) => [
-    name,
-    integer(required(flagOf(name)), LIMIT_FLAGS[name].min, LIMIT_FLAGS[name].max),
-  ])
+  const limits = names.map((name) => {
+    const { value, min, max } = LIMIT_FLAGS[name]
+    return [name, READERS[value](required(flagOf(name)), min, max)]
+  })
   return Object.fromEntries(limits) as Record<keyof Limits, number>
 }

@@ -30,7 +30,7 @@ describe('perkv', () => {
     [['server'], {}, /unknown command "server"/],
     [['sevre'], {}, /unknown command "sevre": did you mean serve\? /],
     [['x'.repeat(30_000)], {}, /unknown command "x{100}…" /],
-    [['serve', '--prot', '1'], {}, /Unknown option '--prot': did you mean --port\? /],
+    [['serve', '--prot', '1'], {}, /Unknown option '--prot': did you mean --port\? \(see perkv serve --help\)$/m],
     [['serve'], { PERKV_PORT: 'x' }, /PERKV_PORT must be an integer/],
   ]
   test.each(badUse)('%j with %j is used wrongly', async (args, env, text) => {
@@ -47,7 +47,7 @@ describe('perkv', () => {
     [['extra'], /extra/],
     [['--durability', 'maybe'], /--durability must be one of sync, 1s, async/],
     [['--compression', 'zip'], /--compression must be one of snappy, none/],
-    [['--block-cache-bytes', String(2 ** 32)], /--block-cache-bytes must be an integer/],
+    [['--block-cache-bytes', String(2 ** 32)], /--block-cache-bytes must be a size such as .* to 4294967295, not/],
     [['--log-level', 'loud'], /--log-level must be one of/],
     [['--store', 'files'], /--store must be leveldb, or an address/],
     [['--data', ''], /--data is empty/],

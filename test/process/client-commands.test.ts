@@ -334,7 +334,7 @@ test('the token is in a file, or in the environment', () =>
 
 test('every command has a help of one screen with an example', async () => {
   const { stdout: help } = await runCli(['help'])
-  const names = [...help.matchAll(/^ {2}perkv (\w+)/gm)].map(([, name]) => String(name))
+  const names = [...help.matchAll(/^.{14} (\w+) +\w/gm)].map(([, name]) => String(name))
   expect(names).toEqual([...COMMANDS.keys()])
   for (const [name, entry] of COMMANDS) {
     const { help } = await entry.load()

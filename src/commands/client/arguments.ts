@@ -67,6 +67,16 @@ export function idempotencyKeyOf(flags: Reader<'idempotency-key'>): string | und
   return checked(flags.optional('idempotency-key')?.text, requireIdempotencyKey)
 }
 
+/** The flag that is set, of those that do not go with each other. @throws UsageError */
+export function onlyOne<const Name extends string>(
+  flags: Pick<FlagReader<NoInfer<Name>>, 'isSet'>,
+  names: readonly Name[],
+): Name | undefined {
+  const [first, second] = names.filter((name) => flags.isSet(name))
+  if (second !== undefined) throw new UsageError(`--${first} does not go with --${second}`)
+  return first
+}
+
 export function nameArgument(of: 'observer' | 'consumer', name: string | undefined): string | undefined {
   return checked(name, (name) => requireName(of, name))
 }

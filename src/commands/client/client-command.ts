@@ -2,6 +2,7 @@ import { StreamCut } from '../../client/changes/reconnecting.js'
 import { type Connection, ConnectionError, connect, KvError, type OpenTxn, ServerError } from '../../client/index.js'
 import { type FlagReader, type Flags, flagsHelp, readFlags, UsageError } from '../../server/flags.js'
 import type { Command } from '../command.js'
+import { paintFor } from '../paint.js'
 import { SERVER_FLAGS, serverAddress } from '../server-flags.js'
 import { Screen } from './screen.js'
 import { shownText } from './shown.js'
@@ -100,7 +101,7 @@ ${command.example.replace(/^/gm, '  ')}
       const note = (text: string): void => void process.stderr.write(`perkv: ${shownText(text)}\n`)
       const db = connect(url.href, { token, ca, connectTimeoutMs: CONNECT_MS_MAX, onRetry: noteOfRetry(note) })
       const { isTTY } = process.stdout
-      const screen = new Screen(process.stdout, formOf(reader, isTTY))
+      const screen = new Screen(process.stdout, formOf(reader, isTTY), paintFor(process.stdout, env))
       const stop = new AbortController()
       if (command.isEndless) process.once('SIGINT', () => stop.abort())
       process.stdout.on('error', () => process.exit()) // cli.ts has reported the error, unless the pipe was closed.

@@ -1,6 +1,20 @@
 import { isUtf8 } from 'node:buffer'
 import { asBuffer } from '../../bytes/key-text.js'
 
+/** A range of keys, as observers and consumers have it. */
+export function rangeText({
+  prefix,
+  start,
+  end,
+}: {
+  prefix?: Uint8Array
+  start?: Uint8Array
+  end?: Uint8Array
+}): string {
+  if (prefix !== undefined) return `${shown(prefix)}*`
+  return `${start === undefined ? '' : shown(start)} up to ${end === undefined ? 'the end' : shown(end)}`
+}
+
 /** Control characters, and those that change the direction or the lines of a terminal. */
 const UNSHOWN = /[\p{Cc}\p{Cs}\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu
 const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }

@@ -18,6 +18,7 @@ import { shownText } from '../client/shown.js'
 import { timeOf } from '../client/time-of.js'
 import { printWritten } from '../client/written.js'
 import type { Command } from '../command.js'
+import { paintFor } from '../paint.js'
 import { SERVER_FLAGS, serverAddress } from '../server-flags.js'
 import { complete } from './complete.js'
 import { HISTORY_LINES_MAX, HistoryFile } from './history-file.js'
@@ -213,7 +214,9 @@ class Shell {
 
   async #runCommand(command: ClientCommand, args: readonly string[]): Promise<void> {
     const flags = readFlags(command.flags, args, {}, command.operands)
-    const screen = new Screen(process.stdout, this.#isJson ? 'lines' : formOf(flags, process.stdout.isTTY))
+    const { stdout } = process
+    const form = this.#isJson ? 'lines' : formOf(flags, stdout.isTTY)
+    const screen = new Screen(stdout, form, paintFor(stdout, process.env))
     const stop = new AbortController()
     const interrupted = new Promise<typeof INTERRUPTED>((resolve) => {
       this.#interrupt = () => {

@@ -182,11 +182,11 @@ describe('in a pipe', () => {
     const [status] = await linesOf(db, ['status'])
     expect(statusOf(status)).toEqual(statusOf((await server.get('/v1/status')).json()))
     const locks = await server.post('/v1/percolator/scan_lock', { max_ts: startTs })
-    expect(await linesOf(db, ['locks'])).toEqual([locks.json()])
-    expect(await linesOf(db, ['locks', '--prefix', 'x'])).toEqual([{ locks: [] }])
+    expect(await linesOf(db, ['locks'])).toEqual(locks.json<Json>().locks)
+    expect(await linesOf(db, ['locks', '--prefix', 'x'])).toEqual([])
     const mvcc = await server.post('/v1/percolator/mvcc_get_by_key', { key: 'k' })
     expect(await linesOf(db, ['mvcc', 'k'])).toEqual([mvcc.json()])
-    expect(await linesOf(db, ['observers'])).toEqual([(await server.get('/v1/observers')).json()])
+    expect(await linesOf(db, ['observers'])).toEqual((await server.get('/v1/observers')).json<Json>().observers)
     expect(await linesOf(db, ['observers', 'words'])).toEqual([(await server.get('/v1/observers/words')).json()])
     await expect(runCommand(db, ['observers', 'nix'])).rejects.toMatchObject({ code: 'not_found' })
   })
@@ -195,13 +195,11 @@ describe('in a pipe', () => {
     for (const name of ['jobs/2', 'jobs/1', 'leader']) await db.lease(name, { ttlMs: 60_000, holder: 'me' })
     // Expiries are of a time that passes.
     const held = async (url: string) => (await server.get(url)).json()
-    const [all] = await linesOf(db, ['leases'])
     const { leases } = await held('/v1/leases')
-    expect(all).toEqual({ leases: leases.map((one: Json) => ({ ...one, expires_at: expect.any(String) })) })
+    const isHeld = (one: Json) => ({ ...one, expires_at: expect.any(String) })
+    expect(await linesOf(db, ['leases'])).toEqual(leases.map(isHeld))
     expect(leases.map(({ name }: Json) => name)).toEqual(['jobs/1', 'jobs/2', 'leader'])
-    expect(await linesOf(db, ['leases', '--prefix', 'jobs/'])).toMatchObject([
-      { leases: [{ name: 'jobs/1' }, { name: 'jobs/2' }] },
-    ])
+    expect(await linesOf(db, ['leases', '--prefix', 'jobs/'])).toMatchObject([{ name: 'jobs/1' }, { name: 'jobs/2' }])
     const one = { ...(await held('/v1/leases/jobs%2F1')), expires_at: expect.any(String) }
     expect(await linesOf(db, ['leases', 'jobs/1'])).toEqual([one])
     await expect(runCommand(db, ['leases', 'nix'])).rejects.toMatchObject({ code: 'not_found' })
@@ -222,6 +220,28 @@ describe('in a pipe', () => {
       { key: 'doc/1', commit_ts: expect.any(Number), attempts: 1, error: 'no\ntitle', parked_at: expect.any(String) },
     ])
     expect(await shownOn(120, 'observers', 'words', '--parked')).toContain('no\\ntitle')
+  })
+
+  test('an observer is paused, and its parked keys are run again or passed over', async () => {
+    await db.observers.put('words', { prefix: 'doc/' }, { maxAttempts: 1 })
+    const park = async (...keys: string[]) => {
+      for (const key of keys) await db.put(key, 'x')
+      for (let left = keys.length; left > 0; ) {
+        const claims = await db.observers.claim('words', { waitMs: 5000, limit: 10 })
+        await db.observers.release(
+          'words',
+          claims.map((claim) => ({ ...claim, error: 'no' })),
+        )
+        left -= claims.length
+      }
+    }
+    await park('doc/1', 'doc/2', 'doc/3')
+    expect(await linesOf(db, ['observers', 'words', '--pause'])).toMatchObject([{ state: 'paused', parked: 3 }])
+    expect(await linesOf(db, ['observers', 'words', '--resume'])).toMatchObject([{ state: 'running' }])
+    expect(await linesOf(db, ['observers', 'words', '--skip', 'doc/1', 'doc/nix'])).toEqual([{ skipped: 1 }])
+    expect(await linesOf(db, ['observers', 'words', '--retry', '--base64', 'ZG9jLzI='])).toEqual([{ retried: 1 }])
+    expect(await shownOn(80, 'observers', 'words', '--retry')).toBe('retried  1\n')
+    await expect(runCommand(db, ['observers', 'nix', '--pause'])).rejects.toMatchObject({ code: 'not_found' })
   })
 })
 
@@ -307,6 +327,9 @@ test.each([
   [['changes', '--since', '1', '--snapshot'], /--snapshot does not go with --since/],
   [['changes', '--consumer', 'c', '--prefix', 'p'], /--consumer has its own range/],
   [['observers', '--parked'], /--parked needs the NAME/],
+  [['observers', 'a', '--pause', '--resume'], /--pause does not go with --resume/],
+  [['observers', 'a', '--skip'], /--skip needs each KEY/],
+  [['observers', 'a', 'k', '--pause'], /a KEY goes with --retry or --skip/],
   [['leases', 'a', '--prefix', 'a'], /--prefix does not go with NAME/],
   [['leases', 'a b'], /the name of a lease must/],
 ])('%j is used wrongly', async (args, message) => {
