@@ -5,7 +5,7 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     get: client('get', 'prints the value of a key'),
     put: client('put', 'writes a key'),
     touch: client('touch', 'gives a key another expiry'),
-    del: client('del', 'deletes a key'),
+    del: client('del', 'deletes a key, or all with a prefix'),
     scan: client('scan', 'prints the pairs of a range'),
     count: client('count', 'counts the keys of a range'),
     txn: client('txn', 'runs a transaction of checks and ops'),
@@ -18,8 +18,11 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     status: client('status', 'prints the state of the server'),
     locks: client('locks', 'prints the locks that stand'),
     mvcc: client('mvcc', 'prints all records of a key, as Percolator keeps them'),
-    observers: client('observers', 'prints the observers with their queues'),
+    observers: client('observers', 'prints the observers with their queues, moves them on'),
     leases: client('leases', 'prints who holds which lease'),
+    consumers: client('consumers', 'prints the consumers of the feed, resets them'),
+    pins: client('pins', 'prints the pins of old snapshots, deletes them'),
+    gc: client('gc', 'collects old versions'),
   },
   'By hand': {
     mcp: {

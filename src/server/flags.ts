@@ -150,7 +150,7 @@ export function sizeBytes({ text, from }: Given, min: number, max: number): numb
 }
 
 /** `64MiB` where that is the whole size, else the bytes. */
-export function sizeText(bytes: number): string {
+function sizeText(bytes: number): string {
   const unit = ['TiB', 'GiB', 'MiB', 'KiB'].find((unit) => bytes > 0 && bytes % (SIZES[unit.toLowerCase()] ?? 1) === 0)
   return unit === undefined ? String(bytes) : `${bytes / (SIZES[unit.toLowerCase()] ?? 1)}${unit}`
 }

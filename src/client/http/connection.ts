@@ -14,6 +14,7 @@ import { type Readable, readableOf } from '../readable.js'
 import { TIMEOUT_KINDS, type TimeoutOptions } from '../transaction-options.js'
 import type { Shape } from './answer-shape.js'
 import { SERVER_STATUS, TXN_DONE } from './call-answers.js'
+import { HttpAdmin } from './http-admin.js'
 import type { HttpApi } from './http-api.js'
 import { encodeMessage, MSGPACK, messageOf } from './http-message.js'
 import type { HttpRequest, HttpTransport } from './http-transport.js'
@@ -66,12 +67,15 @@ const LOCKS_PAGE = 256
 export class Connection extends Db {
   readonly #transport: HttpTransport
   readonly #api: HttpApi
+  /** @internal For the command line. */
+  readonly admin: HttpAdmin
 
   /** @internal */
   constructor(backend: DbBackend, transport: HttpTransport, api: HttpApi, lockWaitMs?: number, timeoutMs?: number) {
     super(backend, lockWaitMs, timeoutMs)
     this.#transport = transport
     this.#api = api
+    this.admin = new HttpAdmin(transport)
   }
 
   /**

@@ -77,7 +77,7 @@ export interface HttpRequest {
   /** The request changes nothing, so no error says that it may have taken effect. Default: a GET. */
   readonly isRead?: boolean | undefined
   /** The headers that a success must have, checked before the body is read. Default `message`. */
-  readonly expects?: 'message' | 'value' | 'events' | undefined
+  readonly expects?: 'message' | 'value' | 'events' | 'text' | undefined
 }
 
 export interface HttpStreamRequest extends HttpRequest {
@@ -375,6 +375,7 @@ function isReading({ method, isRead = method === 'GET' }: HttpRequest): boolean 
 function isExpected(headers: Pick<Headers, 'get'>, expects: HttpRequest['expects']): boolean {
   if (expects === 'value') return versionOf(headers.get('etag')) !== undefined
   const type = headers.get('content-type')
+  if (expects === 'text') return /^text\/plain\b/i.test(type ?? '')
   return expects === 'events' ? /^text\/event-stream\b/i.test(type ?? '') : type === null || MESSAGES.test(type)
 }
 

@@ -1,3 +1,4 @@
+import { createInterface } from 'node:readline'
 import { StreamCut } from '../../client/changes/reconnecting.js'
 import { type Connection, ConnectionError, connect, KvError, type OpenTxn, ServerError } from '../../client/index.js'
 import { type FlagReader, type Flags, flagsHelp, readFlags, UsageError } from '../../server/flags.js'
@@ -19,6 +20,8 @@ export interface Call<Name extends string = string> {
   readonly stdin: AsyncIterable<Uint8Array>
   /** Ends a command that runs until it is told to stop. */
   readonly signal: AbortSignal
+  /** Asks for a yes; undefined where nobody can be asked. */
+  readonly confirm?: ((question: string) => Promise<boolean>) | undefined
   /** Prints a line about the run, apart from the results. */
   note(text: string): void
 }
@@ -112,6 +115,7 @@ ${command.example.replace(/^/gm, '  ')}
           screen,
           stdin: process.stdin,
           signal: stop.signal,
+          confirm: process.stdin.isTTY && isTTY ? confirmed : undefined,
           note,
         })
         await screen.flush()
@@ -126,6 +130,21 @@ ${command.example.replace(/^/gm, '  ')}
       }
     },
   }
+}
+
+/** Asks on the terminal. Ctrl-C and Ctrl-D mean no. */
+async function confirmed(question: string): Promise<boolean> {
+  const lines = createInterface({ input: process.stdin, output: process.stderr })
+  const answer = await new Promise<string>((resolve) => {
+    lines.once('close', () => resolve(''))
+    lines.question(`${question} [y/N] `, resolve)
+  })
+  lines.close()
+  return isYes(answer)
+}
+
+export function isYes(answer: string): boolean {
+  return /^y(es)?$/i.test(answer.trim())
 }
 
 /** @throws UsageError when both forms are given. */

@@ -29,8 +29,13 @@ interface Argument {
 }
 
 /** Schemas of the operands and flags. */
-function argumentsOf({ command, operands = {}, defaults = {} }: Tool): Readonly<Record<string, Argument>> {
-  const flags = Object.entries(command.flags).filter(([name]) => name !== 'raw')
+function argumentsOf({
+  command,
+  operands = {},
+  defaults = {},
+  without = [],
+}: Tool): Readonly<Record<string, Argument>> {
+  const flags = Object.entries(command.flags).filter(([name]) => name !== 'raw' && !without.includes(name))
   const schemas = flags.map(([name, { value, help }]) => {
     const type = value === undefined ? 'boolean' : ['N', 'TS'].includes(value) ? 'integer' : 'string'
     const standard = defaults[name] === undefined ? '' : ` (default ${defaults[name]})`

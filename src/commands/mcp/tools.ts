@@ -17,6 +17,8 @@ export interface Tool {
   readonly about?: string
   /** Schemas of the operands. An object is what the command reads from stdin. */
   readonly operands?: Readonly<Record<string, { readonly type: 'string' | 'object'; readonly description: string }>>
+  /** Flags that a model may not give. */
+  readonly without?: readonly string[]
   /** Flags that a call does not give. */
   readonly defaults?: Readonly<Record<string, string>>
   /** Absent: it reads. */
@@ -53,7 +55,13 @@ export const WRITE_TOOLS: Readonly<Record<string, Tool>> = {
     operands: { ...KEY, value: { type: 'string', description: 'the value' } },
     writes: 'once',
   },
-  delete: { command: del, about: 'Deletes a key. Deleting an absent key succeeds.', operands: KEY, writes: 'once' },
+  delete: {
+    command: del,
+    about: 'Deletes a key. Deleting an absent key succeeds.',
+    operands: KEY,
+    without: ['prefix', 'yes'],
+    writes: 'once',
+  },
   transaction: {
     command: txn,
     about: `Runs a transaction in one step, all or nothing, as POST /v1/txn of the HTTP API: {"checks": [...], "ops": [...]}. Nothing is

@@ -9,6 +9,7 @@ import {
   FORM_FLAGS,
   failureOf,
   formOf,
+  isYes,
   noteOfRetry,
   usageOf,
 } from '../client/client-command.js'
@@ -91,6 +92,7 @@ class Shell {
   #interrupt: (() => void) | undefined
   #txn: OpenTxn | undefined
   #isOver = false
+  #lines: Interface | undefined
 
   readonly #own: Readonly<Record<string, ClientCommand>> = {
     begin: clientCommand({
@@ -170,6 +172,7 @@ class Shell {
       lines.write(null, { ctrl: true, name: 'e' })
       lines.write(null, { ctrl: true, name: 'u' })
     })
+    this.#lines = this.#isTerminal ? lines : undefined
     if (!this.#isTerminal) process.once('SIGINT', () => (this.#interrupt ?? process.exit)())
     this.#prompt(lines)
     for await (const line of lines) {
@@ -227,6 +230,11 @@ class Shell {
       }
     })
     const note = (text: string): void => this.#note(text)
+    const lines = this.#lines
+    const confirm = (question: string): Promise<boolean> =>
+      new Promise((resolve) =>
+        lines?.question(`${question} [y/N] `, { signal: stop.signal }, (answer) => resolve(isYes(answer))),
+      )
     const running = command.run({
       db: this.#db,
       txn: this.#txn,
@@ -234,6 +242,7 @@ class Shell {
       screen,
       stdin: NO_STDIN,
       signal: stop.signal,
+      ...(lines && { confirm }),
       note,
     })
     try {

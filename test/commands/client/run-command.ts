@@ -11,6 +11,7 @@ export interface RunOptions {
   readonly stdin?: string | Uint8Array
   readonly txn?: OpenTxn
   readonly signal?: AbortSignal
+  readonly confirm?: (question: string) => Promise<boolean>
   /** Called with everything that has been printed so far. */
   readonly onOutput?: (output: string) => void
 }
@@ -25,7 +26,7 @@ export interface Ran {
 export async function runCommand(
   db: Connection,
   [name, ...args]: readonly string[],
-  { isTerminal = false, columns = 80, stdin = '', txn, signal, onOutput }: RunOptions = {},
+  { isTerminal = false, columns = 80, stdin = '', txn, signal, confirm, onOutput }: RunOptions = {},
 ): Promise<Ran> {
   const command = CLIENT_COMMANDS[name as keyof typeof CLIENT_COMMANDS]
   const flags = readFlags({ ...command.flags, json: { help: '' } }, args, {}, command.operands)
@@ -45,6 +46,7 @@ export async function runCommand(
     stdin: (async function* () {
       yield Buffer.from(stdin)
     })(),
+    confirm,
     signal: signal ?? new AbortController().signal,
     note: (text) => void notes.push(text),
   })
