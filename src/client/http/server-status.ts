@@ -40,5 +40,9 @@ export interface ServerStatus {
     readonly lastRun?: Readonly<Record<string, unknown>>
   }
   /** Rights of the caller. */
-  readonly access: { readonly mayWrite: boolean; readonly prefixes?: readonly Uint8Array[]; readonly expiresAt?: string }
+  readonly access: {
+    readonly mayWrite: boolean
+    readonly prefixes?: readonly Uint8Array[]
+    readonly expiresAt?: string
+  }
 }
