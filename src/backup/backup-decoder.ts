@@ -14,7 +14,6 @@ import {
   BLOCK_TYPE_BYTE,
   INCREMENT_VERSION,
   OLD_BACKUP_VERSION,
-  OLD_INCREMENT_VERSION,
   PREAMBLE_BYTES,
   type RemovedRange,
 } from './backup-format.js'
@@ -52,6 +51,12 @@ export async function* decodeBackup(
     const header = parseHeader(body, version, damagedAt(0))
     const isCurrent = version === BACKUP_VERSION || version === INCREMENT_VERSION
     yield { type: 'header', header, isCurrent }
+    const bounds = {
+      ts: header.ts,
+      baseTs: header.base?.ts,
+      mayExpire: version >= BACKUP_VERSION,
+      mayRepeat: version === INCREMENT_VERSION,
+    }
     for (;;) {
       const damaged = damagedAt(sums.length)
       const { type, head, body } = await readBlock(bytes, sums, blockBytesMax, ['data', 'end'])
@@ -60,7 +65,7 @@ export async function* decodeBackup(
         if (!(await bytes.isAtEnd())) throw damaged('bytes follow after the end')
         return yield { type: 'end', totals }
       }
-      const pairs = decodePairs(body, sums.lastKey, { ts: header.ts, baseTs: header.base?.ts, mayExpire: isCurrent })
+      const pairs = decodePairs(body, sums, bounds)
       if (pairs === undefined) throw damaged('the pairs make no sense')
       if (pairs.some(({ key }) => isReserved(key)))
         throw new BackupError(
@@ -121,7 +126,7 @@ function parseHeader(body: Buffer, version: number, damaged: Damaged): BackupHea
   if (start !== undefined && typeof start !== 'string') throw damaged('the header has a bad start')
   if (store !== undefined && !isId(store)) throw damaged('the header has a bad store')
   const header = { id, ts, perkv: String(perkv), ...(store && { store }) }
-  if (version !== INCREMENT_VERSION && version !== OLD_INCREMENT_VERSION)
+  if (version === BACKUP_VERSION || version === OLD_BACKUP_VERSION)
     return start === undefined ? header : { ...header, start: Buffer.from(start, 'base64') }
   const parsed = parseBase(base)
   if (parsed === undefined || parsed.ts > ts) throw damaged('the header has no base')

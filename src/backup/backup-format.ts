@@ -3,10 +3,9 @@ import type { Timestamp } from '../timestamp.js'
 /** docs/backup-format.md describes every byte of a backup. */
 export const BACKUP_MAGIC = 'PerKVbak'
 export const BACKUP_VERSION = 3
-export const INCREMENT_VERSION = 4
-/** Versions from before pairs could expire. They can be read. */
+export const INCREMENT_VERSION = 5
+/** A full backup from before pairs could expire. It can be read, and so can 2 and 4: increments with the newest version of each key. */
 export const OLD_BACKUP_VERSION = 1
-export const OLD_INCREMENT_VERSION = 2
 export const PREAMBLE_BYTES = 12
 export const BLOCK_HEAD_BYTES = 9
 /** A data block ends with the pair that brings it to this many bytes. */
@@ -28,7 +27,7 @@ export interface BackupHeader {
   readonly start?: Uint8Array | undefined
   /** 32 hex digits that identify the store. Backups of PerKV 0.1 have none, and no increments. */
   readonly store?: string | undefined
-  /** Present in an increment, which holds the newest version above `base.ts` of each key that has one. */
+  /** Present in an increment, which holds the versions above `base.ts`. */
   readonly base?: BackupBase | undefined
   /** Ranges that were deleted: the increment's base, and the increment itself at or below `ts`, have lost all versions there. */
   readonly removed?: readonly RemovedRange[] | undefined

@@ -46,20 +46,23 @@ export interface PairBounds {
   readonly baseTs: Timestamp | undefined
   /** False for files of older versions. */
   readonly mayExpire: boolean
+  /** True of an increment with every version of a key, newest first. */
+  readonly mayRepeat: boolean
 }
 
 /**
- * @param after last key of the block before; keys ascend from block to block.
+ * @param after last key and commit_ts of the block before; keys ascend from block to block.
  * @returns pairs whose keys and values are views of `body`; undefined when the body is invalid.
  */
 export function decodePairs(
   body: Buffer,
-  after: Uint8Array | undefined,
-  { ts, baseTs, mayExpire }: PairBounds,
+  { lastKey: after, lastTs: afterTs }: { readonly lastKey: Uint8Array | undefined; readonly lastTs: Timestamp },
+  { ts, baseTs, mayExpire, mayRepeat }: PairBounds,
 ): BackupEntry[] | undefined {
   const lowest = Math.max(2, (baseTs ?? 0) + 1) // A commit_ts is above a start_ts of at least 1.
   const pairs: BackupEntry[] = []
   let last = after
+  let lastTs = afterTs
   for (let at = 0; at < body.length; ) {
     if (body.length - at < RECORD_HEAD_BYTES) return undefined
     const high = body.readUInt32BE(at)
@@ -75,13 +78,15 @@ export function decodePairs(
     at = isDeleted ? valueAt : valueAt + length
     if (at > body.length || valueAt === keyAt) return undefined
     const key = body.subarray(keyAt, valueAt)
-    if (last !== undefined && key.compare(last) <= 0) return undefined
+    const order = last === undefined ? 1 : key.compare(last)
+    if (order < 0 || (order === 0 && !(mayRepeat && commitTs < lastTs))) return undefined
     if (commitTs < lowest || commitTs > ts || commitTs >= TIMESTAMP_MAX) return undefined
     if (isDeleted && expires) return undefined
     const value = isDeleted ? undefined : body.subarray(valueAt, at)
     if (value === undefined) pairs.push({ key, commitTs })
     else pairs.push(expireTs === undefined ? { key, value, commitTs } : { key, value, commitTs, expireTs })
     last = key
+    lastTs = commitTs
   }
   return pairs.length === 0 ? undefined : pairs
 }

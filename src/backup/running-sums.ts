@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
+import type { Timestamp } from '../timestamp.js'
 import { type BackupEntry, BLOCK_HEAD_BYTES, BLOCK_TYPE_BYTE, type BlockType } from './backup-format.js'
 
 /**
@@ -16,6 +17,8 @@ export class RunningSums {
   /** Bytes of keys and values. */
   bytes = 0
   lastKey: Uint8Array | undefined
+  /** Of the last entry. */
+  lastTs: Timestamp = 0
   isClosed = false
 
   preamble(bytes: Buffer): void {
@@ -41,6 +44,7 @@ export class RunningSums {
     this.pairs += pairs.length
     for (const { key, value } of pairs) this.bytes += key.length + (value?.length ?? 0)
     this.lastKey = pairs.at(-1)?.key
+    this.lastTs = pairs.at(-1)?.commitTs ?? 0
   }
 
   /** SHA-256 of the file so far. Closes the sums: nothing can be added afterwards. */

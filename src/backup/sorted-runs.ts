@@ -1,24 +1,23 @@
 import { createReadStream } from 'node:fs'
 import { mkdir, open, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { keyText } from '../bytes/key-text.js'
 import { decodeBackup } from './backup-decoder.js'
 import { BackupEncoder } from './backup-encoder.js'
 import type { BackupEntry, BackupHeader, RemovedRange } from './backup-format.js'
-import { type MergedPart, mergedEntries } from './merged-entries.js'
+import { mergedVersions } from './merged-entries.js'
 import { recordBytes } from './pair-records.js'
 
 /** Bytes of an entry in memory, besides its key and value. */
 const ENTRY_BYTES = 500
 
 /**
- * Sorts changes, which arrive by commit_ts, by key, and keeps the newest of each. Changes beyond `bytesMax` are written to
- * sorted files in a directory of their own.
+ * Sorts changes, which arrive by commit_ts, by key, newest first. Changes beyond `bytesMax` are written to sorted files in a
+ * directory of their own.
  */
 export class SortedRuns {
   readonly #directory: string
   readonly #bytesMax: number
-  #entries = new Map<string, BackupEntry>()
+  #entries: BackupEntry[] = []
   #bytes = 0
   #files: string[] = []
   readonly removed: RemovedRange[] = []
@@ -30,19 +29,18 @@ export class SortedRuns {
   }
 
   async add(entry: BackupEntry): Promise<void> {
-    const key = keyText(entry.key)
-    const present = this.#entries.get(key)
-    if (present !== undefined) this.#bytes -= recordBytes(present) + ENTRY_BYTES
-    this.#entries.set(key, entry)
+    this.#entries.push(entry)
     this.#bytes += recordBytes(entry) + ENTRY_BYTES
     if (this.#bytes > this.#bytesMax) await this.#spill()
   }
 
-  /** Yields the newest change of each key, in order of the keys. Call it after the last `add`. */
-  entries(): AsyncGenerator<BackupEntry, void, undefined> {
-    const parts: MergedPart[] = this.#files.map((path) => ({ entries: entriesOf(path), removed: [] }))
-    parts.push({ entries: each(this.#sorted()), removed: this.removed })
-    return mergedEntries(parts)
+  /** Yields the changes in order of their keys, those of a key newest first. Call it after the last `add`. */
+  async *entries(): AsyncGenerator<BackupEntry, void, undefined> {
+    let last: BackupEntry | undefined
+    for await (const entry of mergedVersions([...this.#files.map(entriesOf), each(this.#sorted())])) {
+      if (last === undefined || !isSameVersion(last, entry)) yield entry
+      last = entry
+    }
   }
 
   async close(): Promise<void> {
@@ -50,7 +48,8 @@ export class SortedRuns {
   }
 
   #sorted(): BackupEntry[] {
-    return [...this.#entries.values()].sort((a, b) => Buffer.compare(a.key, b.key))
+    const sorted = this.#entries.toReversed().sort((a, b) => Buffer.compare(a.key, b.key) || b.commitTs - a.commitTs)
+    return sorted.filter((entry, i) => i === 0 || !isSameVersion(sorted[i - 1] as BackupEntry, entry))
   }
 
   async #spill(): Promise<void> {
@@ -70,9 +69,14 @@ export class SortedRuns {
       await file.close()
     }
     this.#files.push(path)
-    this.#entries = new Map()
+    this.#entries = []
     this.#bytes = 0
   }
+}
+
+/** A version may be told twice; the later one counts. */
+function isSameVersion(a: BackupEntry, b: BackupEntry): boolean {
+  return a.commitTs === b.commitTs && Buffer.compare(a.key, b.key) === 0
 }
 
 const NOBODY = '0'.repeat(32)

@@ -39,8 +39,8 @@ export const backup: Command = {
 Writes one snapshot of all pairs to FILE, or to stdout. It is FILE.part until it is complete, and a run that was broken
 off is continued by the next one with the same FILE, while the server still has its snapshot.
 
-With --since, FILE has the newest version of each key that was changed or deleted since another backup: a full one, or the
-increment before. perkv restore takes the full one and all increments in their order.
+With --since, FILE has every version that was written since another backup: a full one, or the increment before. perkv restore
+takes the full one and all increments in their order, and makes the state of any moment that they cover.
 
 Flags:
 ${flagsHelp(BACKUP_FLAGS)}`,
@@ -57,7 +57,7 @@ ${flagsHelp(BACKUP_FLAGS)}`,
     if (since !== undefined && (await isSameFile(since.text, path)))
       throw new UsageError('the increment must not replace its own base: give it another FILE')
     const server = await remoteServer(flags, env)
-    const progress = new Progress('backup', 'key', { isQuiet: flags.isSet('quiet') })
+    const progress = new Progress('backup', since === undefined ? 'key' : 'change', { isQuiet: flags.isSet('quiet') })
     const file = path === '-' ? undefined : await PartFile.open(path)
     try {
       if (base !== undefined) {

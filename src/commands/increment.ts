@@ -62,7 +62,7 @@ export function inFile(path: string, error: unknown): unknown {
   return error instanceof BackupError ? new BackupError(error.reason, `${path}: ${error.message}`) : error
 }
 
-/** Writes the changes since `base`: the newest version of each changed key. */
+/** Writes the changes since `base`: every version of each changed key. */
 export async function writeIncrement(
   server: RemoteServer,
   output: Output,

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { createReadStream, type ReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { Readable } from 'node:stream'
@@ -8,6 +9,8 @@ import { mergedEntries } from '../backup/merged-entries.js'
 import { entriesOf } from '../backup/sorted-runs.js'
 import { hasExpired } from '../percolator/write.js'
 import { type Flags, flagsHelp, readFlags, UsageError } from '../server/flags.js'
+import { LOGICAL_PER_MS, physicalMs, type Timestamp, timestampFromMs } from '../timestamp.js'
+import { instantOf } from './client/arguments.js'
 import type { Command } from './command.js'
 import { inFile } from './increment.js'
 import { Progress } from './progress.js'
@@ -15,6 +18,7 @@ import { BREAKS_MAX, isPassing, pauseAfterBreak, remoteServer, TRANSFER_FLAGS } 
 
 const RESTORE_FLAGS = {
   ...TRANSFER_FLAGS,
+  at: { value: 'TIME', help: 'the state of that moment, such as 2026-01-31T12:00:00Z, which the increments cover' },
   restart: { help: 'first removes the pairs of a restore that was not completed' },
 } as const satisfies Flags
 
@@ -25,7 +29,7 @@ export const restore: Command = {
 
 Fills an empty server with the backup in FILE, or from stdin. The whole of FILE is verified before anything is sent. A
 restore that was broken off is continued by the same command again; until it is complete the server serves nothing else.
-Increments follow in the order in which they were made; the server gets the state as of the last one.
+Increments follow in the order in which they were made; the server gets the state as of the last one, or of --at.
 
 Flags:
 ${flagsHelp(RESTORE_FLAGS)}`,
@@ -35,11 +39,15 @@ ${flagsHelp(RESTORE_FLAGS)}`,
     const [path = '', ...increments] = flags.positionals
     if (increments.length > 0 && flags.positionals.includes('-'))
       throw new UsageError('increments are read with their base from files, not from stdin')
+    const instant = flags.optional('at')
+    if (instant !== undefined && path === '-') throw new UsageError('--at needs files, not stdin')
+    const at = instant && timestampFromMs(instantOf(instant).getTime()) + LOGICAL_PER_MS - 1
     let totalBytes: number | undefined
     if (path !== '-') for (const file of flags.positionals) totalBytes = (totalBytes ?? 0) + (await stat(file)).size
     const server = await remoteServer(flags, env)
     const isQuiet = flags.isSet('quiet')
     const chain = path === '-' ? undefined : await verifyChain(flags.positionals, isQuiet)
+    const merged = increments.length > 0 || at !== undefined ? stateAt(chain ?? [], at) : undefined
     const progress = new Progress('restore', 'key', {
       isQuiet,
       totalBytes,
@@ -48,7 +56,7 @@ ${flagsHelp(RESTORE_FLAGS)}`,
     try {
       for (let breaks = 0; ; breaks++) {
         progress.bytes = 0
-        const source = increments.length > 0 ? joined(chain ?? []) : path === '-' ? process.stdin : reading(path)
+        const source = merged !== undefined ? joined(merged) : path === '-' ? process.stdin : reading(path)
         const restart = flags.isSet('restart') && breaks === 0 ? '?restart=true' : ''
         try {
           const body = Readable.from(counted(source, progress))
@@ -61,8 +69,8 @@ ${flagsHelp(RESTORE_FLAGS)}`,
           await pauseAfterBreak(breaks)
         }
       }
-      if (increments.length === 0) progress.items = chain?.[0]?.totals.pairs
-      progress.finish()
+      if (merged === undefined) progress.items = chain?.[0]?.totals.pairs
+      progress.finish(merged && `, as of ${isoTime(merged.header.ts)}`)
     } finally {
       progress.stop()
       server.close()
@@ -74,6 +82,14 @@ interface Verified {
   readonly path: string
   readonly header: BackupHeader
   readonly totals: BackupTotals
+  /** False for an increment of an older version, which has the newest version of each key only. */
+  readonly hasVersions: boolean
+}
+
+/** The full backup that a chain stands for. */
+interface Merged {
+  readonly header: BackupHeader
+  readonly chain: readonly Verified[]
 }
 
 /** @throws BackupError for a damaged file, and for one that does not continue the one before it. */
@@ -103,13 +119,14 @@ async function verifyChain(paths: readonly string[], isQuiet: boolean): Promise<
 async function verify(path: string, isQuiet: boolean): Promise<Verified> {
   const progress = new Progress('restore: verifying', 'key', { isQuiet, totalBytes: (await stat(path)).size })
   let header: BackupHeader | undefined
+  let hasVersions = false
   try {
     for await (const block of decodeBackup(counted(reading(path), progress))) {
-      if (block.type === 'header') header = block.header
+      if (block.type === 'header') ({ header, isCurrent: hasVersions } = block)
       if (block.type === 'header' && block.header.start !== undefined)
         throw new BackupError('unsupported', 'this file continues another backup, and cannot be restored by itself')
       if (block.type === 'data') progress.add(block.pairs.length, 0)
-      if (block.type === 'end' && header !== undefined) return { path, header, totals: block.totals }
+      if (block.type === 'end' && header !== undefined) return { path, header, totals: block.totals, hasVersions }
     }
     throw new BackupError('cut_off', 'the backup has no end')
   } catch (error) {
@@ -119,15 +136,49 @@ async function verify(path: string, isQuiet: boolean): Promise<Verified> {
   }
 }
 
-/** Yields the full backup that is equivalent to the chain of increments. */
-async function* joined(chain: readonly Verified[]): AsyncGenerator<Buffer, void, undefined> {
-  const last = chain.at(-1)
-  if (last === undefined) return
-  const { id, ts, perkv, store } = last.header
+/** @throws BackupError when the chain does not have that moment. */
+function stateAt(chain: readonly Verified[], at: Timestamp | undefined): Merged {
+  const reached = chain.findIndex(({ header }) => header.ts >= (at ?? Number.POSITIVE_INFINITY))
+  const used = reached < 0 ? chain : chain.slice(0, reached + 1)
+  const last = used.at(-1)
+  if (last === undefined) throw new BackupError('unsupported', 'there is no backup')
+  const { id, ts, perkv, store, removed = [] } = last.header
+  if (at === undefined || at === ts) return { header: { id, ts, perkv, store }, chain: used }
+  const first = used[0]?.header.ts ?? ts
+  if (reached <= 0)
+    throw new BackupError(
+      'unsupported',
+      `these backups go from ${isoTime(first)} to ${isoTime(ts)}: --at is not within`,
+    )
+  if (!last.hasVersions)
+    throw new BackupError(
+      'unsupported',
+      `${last.path}: an older version of PerKV has made it, without the versions between: only its end, ${isoTime(ts)}, can be restored`,
+    )
+  const later = removed.find((range) => range.ts > at)
+  if (later !== undefined)
+    throw new BackupError(
+      'unsupported',
+      `a delete_range at ${isoTime(later.ts)} took versions that the state of that moment needs: ask for one from then on, or for the end of the backup before`,
+    )
+  return { header: { id: idOf(id, at), ts: at, perkv, store }, chain: used }
+}
+
+/** The same for the same moment, so that a restore that was broken off can go on. */
+function idOf(id: string, at: Timestamp): string {
+  return createHash('sha256').update(`${id} ${at}`).digest('hex').slice(0, id.length)
+}
+
+function isoTime(ts: Timestamp): string {
+  return new Date(physicalMs(ts)).toISOString()
+}
+
+async function* joined({ header, chain }: Merged): AsyncGenerator<Buffer, void, undefined> {
+  const { ts } = header
   const parts = chain.map(({ path, header }) => ({ entries: entriesOf(path), removed: header.removed ?? [] }))
   const encoder = new BackupEncoder()
-  yield encoder.begin({ id, ts, perkv, store })
-  for await (const entry of mergedEntries(parts)) {
+  yield encoder.begin(header)
+  for await (const entry of mergedEntries(parts, ts)) {
     const isGone = entry.value === undefined || hasExpired(entry.expireTs ?? 0, ts)
     const block = isGone ? undefined : encoder.add(entry)
     if (block !== undefined) yield block

@@ -165,7 +165,7 @@ describe('a backup', () => {
 
   test('of another version, and what is no backup', async () => {
     const { file } = encoded([], 1)
-    file.writeUInt32BE(5, 8)
+    file.writeUInt32BE(6, 8)
     expect(await refusal(file)).toBe('unsupported')
     expect(await refusal(Buffer.from('{"key": "a", "value": "b"}\n'))).toBe('damaged')
   })

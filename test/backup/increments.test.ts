@@ -35,7 +35,7 @@ interface Version {
   readonly expireTs: number | undefined
 }
 
-test('a full backup and its increments are the state from the last one on, whether changes fit in memory or not', {
+test('a full backup and its increments have the state of every moment, whether changes fit in memory or not', {
   tags: ['long'],
 }, async () => {
   const directory = await mkdtemp(join(tmpdir(), 'perkv-increments-'))
@@ -43,6 +43,7 @@ test('a full backup and its increments are the state from the last one on, wheth
     fc.asyncProperty(fc.array(change, { maxLength: 40 }), fc.constantFrom(0, 700, 1e6), async (changes, bytesMax) => {
       const state = new Map<string, Version>()
       const files: Buffer[] = []
+      const moments = new Map<number, readonly [string, Version][]>()
       let runs = new SortedRuns(join(directory, 'runs'), bytesMax)
       let isFull = true
       let baseTs = 2
@@ -72,15 +73,17 @@ test('a full backup and its increments are the state from the last one on, wheth
           isFull = false
           baseTs = ts
         }
+        if (!isFull) moments.set(ts, sorted(state))
       }
       await runs.close()
-      const parts = await Promise.all(files.map(partOf))
-      const found: [string, Version][] = []
-      for await (const { key, value, commitTs, expireTs } of mergedEntries(parts))
-        if (value !== undefined)
-          found.push([Buffer.from(key).toString(), { value: Buffer.from(value).toString(), commitTs, expireTs }])
-      // With the same expire_ts it is also the same at each later timestamp.
-      expect(found.filter(isThere(ts))).toEqual(sorted(state).filter(isThere(ts)))
+      for (const [at, then] of moments) {
+        const found: [string, Version][] = []
+        for await (const { key, value, commitTs, expireTs } of mergedEntries(await Promise.all(files.map(partOf)), at))
+          if (value !== undefined)
+            found.push([Buffer.from(key).toString(), { value: Buffer.from(value).toString(), commitTs, expireTs }])
+        // With the same expire_ts it is also the same at each later timestamp.
+        expect(found.filter(isThere(at))).toEqual(then.filter(isThere(at)))
+      }
     }),
     { numRuns: 150 },
   )
@@ -95,6 +98,10 @@ test('a deletion in a full backup, a version that the base has, and a base above
   await expect(decoded(await fileOf(full, [deleted]))).rejects.toThrow(/the pairs make no sense/)
   await expect(decoded(await fileOf(of(20), [deleted]))).rejects.toThrow(/the pairs make no sense/)
   await expect(decoded(await fileOf(of(101), []))).rejects.toThrow(/no base/)
+  const versions = [30, 20].map((commitTs) => ({ key: utf8('k'), commitTs }))
+  await expect(decoded(await fileOf(of(10), versions))).resolves.toEqual(versions)
+  await expect(decoded(await fileOf(of(10), versions.toReversed()))).rejects.toThrow(/the pairs make no sense/)
+  await expect(decoded(await fileOf(of(10), [deleted, deleted]))).rejects.toThrow(/the pairs make no sense/)
 })
 
 function fullOf(state: ReadonlyMap<string, Version>, ts: number): BackupEntry[] {

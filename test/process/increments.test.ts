@@ -3,6 +3,8 @@ import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { decodeBackup } from '../../src/backup/backup-decoder.js'
 import { BackupEncoder } from '../../src/backup/backup-encoder.js'
+import { BACKUP_MAGIC } from '../../src/backup/backup-format.js'
+import { RunningSums } from '../../src/backup/running-sums.js'
 import { killAll, runCli, type ServerProcess, startProcess, withTempDir } from './server-process.js'
 
 afterAll(killAll)
@@ -73,9 +75,9 @@ test('a full backup and two increments make the server as it was; what does not 
     // What a consumer holds back stays over a collection.
     await call(server, '/v1/admin/gc', {})
     const told = await perkv(server, 'backup', '--since', full, '--consumer', 'nightly', one)
-    expect(told).toMatch(/^perkv backup: 5 keys, 0\.3 MB in [\d.]+ s .*, ts \d+ to \d+\n$/)
+    expect(told).toMatch(/^perkv backup: 5 changes, 0\.3 MB in [\d.]+ s .*, ts \d+ to \d+\n$/)
     expect(await perkv(server, 'backup', '--since', one, '--consumer', 'nightly', join(directory, 'none'))).toMatch(
-      /0 keys/,
+      /0 changes/,
     )
     await write(server, { a: 'third', e: 'new' })
     const atEnd = await pairs(server)
@@ -143,7 +145,7 @@ test('versions keep their expiries, and what has expired since the base is gone'
     })
     await expired(server, 'passing')
     // The keys that were written: an expiry is no write.
-    expect(await perkv(server, 'backup', '--since', full, one)).toMatch(/^perkv backup: 3 keys, /)
+    expect(await perkv(server, 'backup', '--since', full, one)).toMatch(/^perkv backup: 3 changes, /)
 
     const to = await startProcess(join(directory, 'to'))
     await perkv(to, 'restore', full, one)
@@ -163,6 +165,77 @@ test('versions keep their expiries, and what has expired since the base is gone'
     const { code, stdout } = await runCli(['check', '--data', join(directory, 'to')])
     expect([code, stdout]).toEqual([0, expect.stringMatching(/^expiry +2 records, /m)])
   }))
+
+test('the state of a moment between two backups', { tags: ['long'] }, () =>
+  withTempDir(async (directory) => {
+    const [full, one, two] = ['full', 'one', 'two'].map((name) => join(directory, name)) as [string, string, string]
+    const server = await startProcess(join(directory, 'from'))
+    /** When the state was, and the state. The next write is in a later millisecond. */
+    const moment = async () => {
+      const pairsThen = await pairs(server)
+      const at = Date.now() + 1 // Of the one clock that they share: the server's timestamps are at most its milliseconds.
+      while (Date.now() <= at + 1) await new Promise(setImmediate)
+      return { at: new Date(at).toISOString(), pairsThen }
+    }
+    await write(server, { a: '1', b: 'goes', 'x/1': 'dropped' })
+    const before = await moment()
+    await perkv(server, 'backup', full)
+    await write(server, { a: '2', c: 'new' })
+    const first = await moment()
+    await write(server, { a: '3', b: null })
+    const second = await moment()
+    await perkv(server, 'backup', '--since', full, one)
+    await write(server, { a: '4' })
+    await write(server, { 'x/1': 'again' })
+    const third = await moment()
+    await call(server, '/v1/percolator/delete_range', { start: 'x/', end: 'x0' })
+    await write(server, { a: '5' })
+    const fourth = await moment()
+    await perkv(server, 'backup', '--since', one, two)
+
+    for (const [i, { at, pairsThen }] of [first, second, fourth].entries()) {
+      const to = await startProcess(join(directory, `to ${i}`))
+      expect(await perkv(to, 'restore', '--at', at, full, one, two)).toContain(`as of ${at}`)
+      expect(await pairs(to)).toBe(pairsThen)
+      await to.stop('SIGKILL')
+    }
+    const to = await startProcess(join(directory, 'to'))
+    const at = (time: string, ...files: string[]) => refused(to, 'restore', '--at', time, ...files)
+    expect(await at(third.at, full, one, two)).toMatch(
+      /a delete_range at \S+ took versions that the state of that moment/,
+    )
+    expect(await at(before.at, full, one, two)).toMatch(/these backups go from \S+ to \S+: --at is not within/)
+    expect(await at(fourth.at, full, one)).toMatch(/these backups go from \S+ to \S+: --at is not within/)
+    const old = join(directory, 'old')
+    await writeFile(old, await withNewestOnly(one))
+    expect(await at(first.at, full, old)).toMatch(
+      /old: an older version of PerKV has made it, without the versions between/,
+    )
+    await perkv(to, 'restore', full, old)
+    expect(await pairs(to)).toBe(second.pairsThen)
+    for (const each of [server, to]) await each.stop('SIGKILL')
+  }),
+)
+
+/** As older versions wrote increments. */
+async function withNewestOnly(path: string): Promise<Buffer> {
+  const sums = new RunningSums()
+  const preamble = sums.preamble.bind(sums)
+  sums.preamble = (bytes) => {
+    bytes.writeUInt32BE(4, BACKUP_MAGIC.length)
+    preamble(bytes)
+  }
+  const encoder = new BackupEncoder(sums)
+  const pieces: Buffer[] = []
+  for await (const block of decodeBackup(chunksOf(await readFile(path)))) {
+    if (block.type === 'header') pieces.push(encoder.begin(block.header))
+    if (block.type !== 'data') continue
+    const isNewest = (key: Uint8Array, i: number) =>
+      i === 0 || Buffer.compare(block.pairs[i - 1]?.key ?? key, key) !== 0
+    pieces.push(encoder.data(block.pairs.filter(({ key }, i) => isNewest(key, i))))
+  }
+  return Buffer.concat([...pieces, encoder.end()])
+}
 
 /** As 0.1 wrote it. */
 async function withoutStore(path: string): Promise<Buffer> {

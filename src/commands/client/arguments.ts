@@ -110,7 +110,7 @@ export function readAtOf(flags: Reader<'ts' | 'at'>) {
 }
 
 /** @throws UsageError also for an instant that has no timestamp. */
-function instantOf({ text, from }: Given): Date {
+export function instantOf({ text, from }: Given): Date {
   const instant = new Date(INSTANT.test(text) ? text : Number.NaN)
   if (instant.getTime() > 0 && instant.getTime() <= CLOCK_MS_MAX) return instant
   throw new UsageError(`${from} must be a time such as 2026-11-23T04:00:00Z, not "${text}"`)
