@@ -243,6 +243,22 @@ export const WATCH_WAIT_MS_MAX = 60_000
 /** How long a request still waits for a change after its client has ended its side of the connection. */
 export const ENDED_WAIT_MS = 1000
 
+// Webhooks.
+
+/** Transactions in one request; a request ends early with the transaction that reaches `WEBHOOK_BYTES`. */
+export const WEBHOOK_BATCH_DEFAULT = 100
+export const WEBHOOK_BYTES = MIB
+export const WEBHOOK_ATTEMPTS_DEFAULT = 64
+export const WEBHOOK_BACKOFF_MS_DEFAULT = 1000
+export const WEBHOOK_BACKOFF_MAX_MS_DEFAULT = 600_000
+export const WEBHOOK_TIMEOUT_MS_DEFAULT = 10_000
+export const WEBHOOK_TIMEOUT_MS_MIN = 100
+export const WEBHOOK_TIMEOUT_MS_MAX = 60_000
+/** Longest wait that a target may ask for. */
+export const RETRY_AFTER_MS_MAX = 60 * 60 * 1000
+/** Errors of failed deliveries are cut to this length. */
+export const DELIVERY_ERROR_BYTES_MAX = 256
+
 // KV Connect. The protocol has these bounds, and its clients know them.
 
 export const KV_KEY_BYTES_MAX = 2048

@@ -45,6 +45,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ['index.ts'],
   ['kv-connect'],
   ['http/wire'],
+  ['webhooks'],
   ['http/connections'],
   ['http/admission'],
   ['http/metrics', 'http/openapi'],

@@ -18,7 +18,7 @@ import { physicalMs, type Timestamp } from '../timestamp.js'
 import { ChangeStream, type StreamOrder } from './change-stream.js'
 import type { Consumers } from './consumers.js'
 import { Feed } from './feed.js'
-import { PageOfTxns } from './page-of-txns.js'
+import { PageOfTxns, type PageSizes } from './page-of-txns.js'
 import { PageReads } from './page-reads.js'
 import { requireTold } from './require-told.js'
 import type {
@@ -175,11 +175,12 @@ export class Changes implements ChangesApi {
     }
   }
 
-  async page(request: PageRequest): Promise<FeedPage> {
+  /** @param sizes bounds of a page, and of what is kept together in memory. */
+  async page(request: PageRequest, sizes: Partial<Omit<PageSizes, 'limit'>> = {}): Promise<FeedPage> {
     const limit = integerOf('limit', request.limit ?? FEED_LIMIT_DEFAULT, 1, FEED_LIMIT_MAX)
     const waitMs = integerOf('wait_ms', request.waitMs ?? 0, 0, FEED_WAIT_MS_MAX)
     const { pageBytesMax, answerBytesMax } = this.#options.limits
-    const page = new PageOfTxns({ limit, bytesMax: pageBytesMax, heldMax: answerBytesMax })
+    const page = new PageOfTxns({ limit, bytesMax: pageBytesMax, heldMax: answerBytesMax, ...sizes })
     const opened: Opened = {}
     let resolvedTs: Timestamp = 0
     const how = { snapshot: undefined, heartbeatMs: HEARTBEAT_MS_MAX, waitMs, signal: request.signal }

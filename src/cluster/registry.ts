@@ -14,7 +14,7 @@ export interface ReachableServer {
   readonly gone: AbortSignal
 }
 
-export type Job = 'gc'
+export type Job = 'gc' | 'webhooks'
 
 /** The servers of one store. README.md in this folder explains its purpose and its promises. */
 export interface Registry {

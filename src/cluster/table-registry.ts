@@ -285,7 +285,7 @@ export class TableRegistry implements Registry {
         return await body(lease.signal)
       } finally {
         await lease.release()
-        this.#jobBeat = lease.beat
+        this.#jobBeat = Math.max(this.#jobBeat, lease.beat) // Another job may have run longer.
       }
     } finally {
       this.#jobs.delete(job)

@@ -1,6 +1,8 @@
 import Fastify, { type FastifyInstance } from 'fastify'
 import type { Logger } from '../logger.js'
 import { HttpMeters } from '../meters/http-meters.js'
+import type { Targets } from '../webhooks/targets.js'
+import { Webhooks } from '../webhooks/webhooks.js'
 import { guardRoutes } from './admission/access.js'
 import { parseBodies } from './admission/body-parsers.js'
 import { Pacing, paceRequests } from './admission/pacing.js'
@@ -40,13 +42,14 @@ import { collectRoutes, refuseUnroutable } from './routes/route-list.js'
 import { deleteRangeRoute, scanRoutes } from './routes/scan.js'
 import { statusRoutes } from './routes/status.js'
 import { txnRoutes } from './routes/txn.js'
+import { webhookRoutes } from './routes/webhooks.js'
 import { type ErrorHandler, errorHandler, reportTo } from './wire/error-handler.js'
 import { routedUrl } from './wire/key-url.js'
 import { isUnknownMethod } from './wire/problem.js'
 import { parseRawQuery } from './wire/query.js'
 import { NO_COMPILERS, validateRequests } from './wire/validation.js'
 
-export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report' | 'meters'> {
+export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report' | 'meters' | 'webhooks'> {
   /** Requests are logged at level `debug`. */
   readonly log: Logger
   /** Absent: no tokens are needed, and every caller may do everything. */
@@ -59,6 +62,8 @@ export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 
   readonly fastLane?: boolean | undefined
   /** Serves the remote protocol of Deno KV. Default: false. */
   readonly kvConnect?: boolean | undefined
+  /** Absent: no webhooks are sent. */
+  readonly webhookTargets?: Targets | undefined
   /** Requests that take this many milliseconds are logged. Default: 0, none. */
   readonly slowMs?: number | undefined
   /** Absent: requests are not traced. */
@@ -133,9 +138,15 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     kvCalls: kvConnect && new kvConnect.KvCalls(database.store.cursorSecret, limits),
     isOpen: fastLane && !log.isLevelEnabled('debug'), // At level `debug` the hooks of fastify log each request.
   })
-  app.addHook('preClose', () => database.drain())
+  const { webhookTargets: targets } = options
+  const webhooks = targets && new Webhooks(database, { ...options, targets })
+  webhooks?.start()
+  app.addHook('preClose', async () => {
+    await webhooks?.close()
+    await database.drain()
+  })
 
-  const context = { ...options, traffic, report, meters, heartbeats: new Heartbeats() }
+  const context = { ...options, traffic, report, meters, webhooks, heartbeats: new Heartbeats() }
   statusRoutes(app, context)
   metricsRoute(app, context)
   kvRoutes(app, context)
@@ -146,6 +157,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   percolatorRoutes(app, context)
   observerRoutes(app, context)
   consumerRoutes(app, context)
+  webhookRoutes(app, context)
   leaseRoutes(app, context)
   changeRoutes(app, context)
   adminRoutes(app, context)

@@ -11,6 +11,7 @@ import {
 import { DURABILITIES, type Durability } from '../store/durability.js'
 import type { LevelTuning } from '../store/leveldb/engine/level-engine.js'
 import { UnusableTable } from '../store/table/layout/unusable-table.js'
+import { Targets } from '../webhooks/targets.js'
 import {
   durationMs,
   type Flags,
@@ -53,6 +54,8 @@ export interface Config {
   readonly kvConnect: boolean
   /** 0: slow requests are not logged. */
   readonly slowMs: number
+  /** Absent: the server sends no webhooks. */
+  readonly webhookTargets: Targets | undefined
   /** URL that spans are posted to. undefined: requests are not traced. */
   readonly tracesUrl: string | undefined
 }
@@ -118,6 +121,10 @@ export const SERVE_FLAGS = {
   'kv-connect': {
     help: 'serve the remote protocol of Deno KV at /kv-connect/{database}, (docs/deno-kv.md)',
   },
+  'webhook-targets': {
+    value: 'URLS',
+    help: 'send webhooks, to URLs that begin with one of these, with commas in between (docs/webhooks.md)',
+  },
   'slow-ms': {
     value: 'MS',
     help: 'requests that take this long are logged, with the places where their time went (docs/operations.md#slow-requests); 0: none',
@@ -156,6 +163,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     fastLane: oneOf(required('fast-lane'), ['on', 'off']) === 'on',
     kvConnect: isSet('kv-connect'),
     slowMs: milliseconds(required('slow-ms'), 0, TIMER_MS_MAX),
+    webhookTargets: targetsOf(optional('webhook-targets')),
     tracesUrl: tracesUrl(optional('otlp-endpoint'), env),
     port: integer(required('port'), 0, 65_535),
     data: notEmpty(required('data')),
@@ -216,6 +224,12 @@ function urlOf(given: Given | undefined): string | undefined {
   )
     throw new UsageError(`${given.from} must be an http or https URL, not "${given.text}"`)
   return given.text.replace(/\/$/, '')
+}
+
+function targetsOf(given: Given | undefined): Targets | undefined {
+  const targets = given && Targets.parse(given.text)
+  if (typeof targets === 'string') throw new UsageError(`${given?.from}: ${targets}`)
+  return targets
 }
 
 function tlsPaths(cert: string | undefined, key: string | undefined): TlsPaths | undefined {

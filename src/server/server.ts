@@ -37,7 +37,7 @@ export interface RunningServer {
  * @throws UnusableFile (tokens, certificates); UnusableAddress; DataDirectoryError; UnusableTable.
  */
 export async function startServer(config: Config, version: string, log: Logger): Promise<RunningServer> {
-  const { durability, gc, host, fastLane, kvConnect, slowMs, tracesUrl } = config
+  const { durability, gc, host, fastLane, kvConnect, slowMs, tracesUrl, webhookTargets } = config
   const secrets = readSecrets(config, log)
   const port = await requireFree(host, config.port)
   const scheme = secrets.tls === undefined ? 'http' : 'https'
@@ -61,6 +61,7 @@ export async function startServer(config: Config, version: string, log: Logger):
       tls: secrets.tls,
       fastLane,
       kvConnect,
+      webhookTargets,
       slowMs,
       traces,
     })

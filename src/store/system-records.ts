@@ -1,5 +1,5 @@
 /** Each kind has a row in docs/storage-format.md. */
-export type SystemKind = 'pin' | 'consumer' | 'observer' | 'notify' | 'ack' | 'failure' | 'expiry' | 'lease'
+export type SystemKind = 'pin' | 'consumer' | 'observer' | 'notify' | 'ack' | 'failure' | 'expiry' | 'lease' | 'webhook'
 
 /** After the slash, one character per byte, as `keyText` makes it. */
 export type SystemName = `${SystemKind}/${string}`

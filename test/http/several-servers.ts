@@ -3,7 +3,7 @@ import { afterEach } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
 import { TableRegistry } from '../../src/cluster/table-registry.js'
 import { Database } from '../../src/database/database.js'
-import { createApp } from '../../src/http/app.js'
+import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Clock } from '../../src/oracle/clock.js'
 import { Oracle } from '../../src/oracle/oracle.js'
@@ -50,6 +50,7 @@ export interface OneOfSeveral {
   post(path: string, body?: unknown, headers?: Headers): Promise<Answer>
   /** As if it were killed: nobody answers, and its row stays. */
   kill(): Promise<void>
+  stop(): Promise<void>
 }
 
 export interface SeveralServers {
@@ -63,6 +64,7 @@ export interface SeveralOptions {
   /** The text of a token file. */
   readonly tokens?: string
   readonly fastLane?: boolean
+  readonly webhookTargets?: AppOptions['webhookTargets']
   /** Some answers are of no server of ours. Otherwise every answer is held to the schemas of its route. */
   readonly besideOthers?: boolean
 }
@@ -73,7 +75,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
   afterEach(async () => {
     for (const end of ends.splice(0)) await end()
   })
-  return async (count, { tokens, fastLane, besideOthers = false } = {}) => {
+  return async (count, { tokens, fastLane, webhookTargets, besideOthers = false } = {}) => {
     const table = new MemoryTable()
     const time = new ManualTime()
     const clock = new Clock({})
@@ -97,12 +99,14 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
       const authenticate = known && ((token: string) => known.grantOf(token))
       const log = createLog('silent')
       const context = { database, limits, log, version: '0.0.0-test', durability: 'async' } as const
-      const app = await createApp({ ...context, authenticate, fastLane })
+      const app = await createApp({ ...context, authenticate, fastLane, webhookTargets })
       await app.listen({ port, host: '127.0.0.1' })
-      ends.push(async () => {
-        await app.close()
-        await database.close()
-      })
+      let stopped: Promise<void> | undefined
+      const stop = (): Promise<void> => {
+        stopped ??= app.close().then(() => database.close())
+        return stopped
+      }
+      ends.push(stop)
       const send: OneOfSeveral['send'] = async (method, path, headers, body) => {
         const answer = await sendTo({ port }, method, path, headers, body)
         const { status: statusCode } = answer
@@ -114,7 +118,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
         return answer
       }
       return {
-        ...{ id, port, database, send },
+        ...{ id, port, database, send, stop },
         post: (path, body = {}, headers = {}) =>
           send('POST', path, { 'content-type': 'application/json', ...headers }, JSON.stringify(body)),
         async kill() {

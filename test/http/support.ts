@@ -42,6 +42,7 @@ export interface StartOptions {
   readonly kvConnect?: boolean
   readonly slowMs?: number
   readonly traces?: AppOptions['traces']
+  readonly webhookTargets?: AppOptions['webhookTargets']
   /** Tests put one in whose writes they hold back. */
   readonly openEngine?: (directory: string) => Promise<Engine>
   /** One of these that was closed, to go on with. */
@@ -229,6 +230,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
     kvConnect,
     slowMs,
     traces,
+    webhookTargets,
   } = options
   // However busy the machine is with other tests: nothing is shed for it, unless a test is about that.
   const limits = { ...DEFAULT_LIMITS, loopDelayMsMax: 0, ...given }
@@ -244,7 +246,7 @@ export async function startServer(options: StartOptions = {}): Promise<TestServe
   return serve(
     store,
     directory,
-    { limits, log, authenticate, browserGuard, fastLane, kvConnect, slowMs, traces },
+    { limits, log, authenticate, browserGuard, fastLane, kvConnect, slowMs, traces, webhookTargets },
     isPlain,
   )
 }

@@ -6,6 +6,7 @@ import type { CountedObserver } from '../../observers/observers.js'
 import { ORACLE_ROLES } from '../../oracle/oracle-state.js'
 import type { DiskSpace } from '../../store/store.js'
 import { physicalMs } from '../../timestamp.js'
+import type { WebhookState, Webhooks } from '../../webhooks/webhooks.js'
 import type { Traffic } from '../admission/traffic.js'
 import { counter, type Family, gauge, histogram, type Labels } from './family.js'
 
@@ -13,6 +14,7 @@ export interface Measured {
   readonly database: Database
   readonly traffic: Traffic
   readonly meters: HttpMeters
+  readonly webhooks?: Webhooks | undefined
   readonly version: string
   readonly durability: string
 }
@@ -37,6 +39,7 @@ export function* families(measured: Measured, asked: Asked): Generator<Family, v
   yield* ofStorage(database, status, asked)
   yield* ofCollection(database, status)
   yield* ofFeeds(database, status)
+  yield* ofWebhooks([...(measured.webhooks?.delivering() ?? [])])
   yield* ofLeases(database)
   yield* ofObservers([...database.observers.counts()])
 }
@@ -325,6 +328,33 @@ function ofFeeds(database: Database, { feed }: DatabaseStatus): Family[] {
     gauge('perkv_consumers', 'Durable consumers; bound: --consumers-max.', consumers.count),
     gauge('perkv_consumers_lost', 'Consumers whose position collection has passed.', consumers.lost),
     gauge('perkv_consumer_lag_seconds', 'Age of the oldest position that is not lost.', consumers.lagMs / 1000),
+  ]
+}
+
+function ofWebhooks(webhooks: readonly WebhookState[]): Family[] {
+  const each = (value: (webhook: WebhookState) => number): (readonly [Labels, number])[] =>
+    webhooks.map((one) => [{ webhook: one.webhook.name }, value(one)])
+  return [
+    counter(
+      'perkv_webhook_deliveries_total',
+      'Batches of transactions that targets have taken. Webhooks are shown at the server that delivers them.',
+      each(({ counts }) => counts.deliveries),
+    ),
+    counter(
+      'perkv_webhook_failures_total',
+      'Attempts of deliveries that have failed.',
+      each(({ counts }) => counts.failures),
+    ),
+    gauge(
+      'perkv_webhook_lag_seconds',
+      'Age of the position of a webhook; 0: nothing was committed since.',
+      each(({ consumer }) => (consumer?.lagMs ?? 0) / 1000),
+    ),
+    gauge(
+      'perkv_webhook_stopped',
+      '1 for a webhook that is parked, or has a gap: it needs a retry, a skip or a reset.',
+      each(({ state }) => (state === 'parked' || state === 'gap' ? 1 : 0)),
+    ),
   ]
 }
 

@@ -33,6 +33,7 @@ const TAGS: Readonly<Record<Tag, string>> = {
   Transactions: 'A transaction in one request, or over several.',
   Observers: 'Run code for what changes, its effects exactly once.',
   'Change feed': 'What is committed, whole and in order, each once.',
+  Webhooks: 'The server sends the change feed to URLs.',
   Leases: 'One holder at a time, for a while; transactions that commit only while it is the holder.',
   Percolator: 'The protocol, for clients that coordinate their own transactions. Names and meaning follow TiKV.',
   Administration: 'Collection, pins, compaction, back-up and restore.',

@@ -7,6 +7,7 @@ export type Tag =
   | 'Transactions'
   | 'Observers'
   | 'Change feed'
+  | 'Webhooks'
   | 'Leases'
   | 'Percolator'
   | 'Administration'

@@ -3,6 +3,7 @@ import type { Limits } from '../../limits.js'
 import type { HttpMeters } from '../../meters/http-meters.js'
 import type { Answering } from '../../oracle/signed-ask.js'
 import type { Durability } from '../../store/durability.js'
+import type { Webhooks } from '../../webhooks/webhooks.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { Heartbeats } from '../connections/heartbeats.js'
 import type { Report } from '../wire/error-handler.js'
@@ -22,6 +23,8 @@ export interface AppContext {
   readonly heartbeats: Heartbeats
   readonly report: Report
   readonly meters: HttpMeters
+  /** Absent: no webhooks are sent. */
+  readonly webhooks?: Webhooks | undefined
   readonly version: string
   readonly durability: Durability
   /** Absent: this process has the store to itself. */

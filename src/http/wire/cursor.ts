@@ -19,7 +19,7 @@ export interface Cursor {
 const packr = new Packr({ useRecords: false, moreTypes: false, int64AsType: 'number' })
 const MAC_BYTES = 16
 
-export type ListName = 'parked' | 'leases' | 'observers' | 'consumers' | 'pins'
+export type ListName = 'parked' | 'leases' | 'observers' | 'consumers' | 'webhooks' | 'pins'
 
 /** Keeps a cursor of one call from being used in another. Cursors of scans have had no purpose from the beginning. */
 type Purpose = '' | ListName

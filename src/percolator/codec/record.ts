@@ -37,6 +37,11 @@ export function asOptionalBytes(field: unknown, what: string): Uint8Array | unde
   return field === null || field === undefined ? undefined : asBytes(field, what)
 }
 
+export function asText(field: unknown, what: string): string {
+  if (typeof field === 'string') return field
+  throw new CorruptRecord(`a ${what} record holds a bad text`)
+}
+
 export function asList<T>(field: unknown, what: string, each: (item: unknown, what: string) => T): T[] {
   if (!Array.isArray(field)) throw new CorruptRecord(`a ${what} record holds a bad list`)
   return field.map((item) => each(item, what))

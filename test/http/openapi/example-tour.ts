@@ -22,6 +22,7 @@ export async function exampleTour(call: Call, elsewhere: Call): Promise<void> {
   await percolator(call) // Before the feed, which pushes the commit timestamps of locks.
   await observers(call)
   await changes(call)
+  await webhooks(call)
   await leases(call)
   await administration(call, elsewhere)
   await server(call)
@@ -174,6 +175,21 @@ async function changes(call: Call): Promise<void> {
   await call('listConsumers', 'All')
   await call('resetConsumer', 'Back', { path, body: { since_ts: Number(since) } })
   await call('deleteConsumer', 'A consumer', { path })
+}
+
+async function webhooks(call: Call): Promise<void> {
+  const path = { name: 'orders' }
+  const body = { url: 'https://hooks.example.com/orders', prefix: 'order/' }
+  await call('putWebhook', 'A new webhook', { path, body })
+  await call('putWebhook', 'Other options', { path, body: { ...body, batch: 1 } })
+  await call('putWebhook', 'A target that is not allowed', { path, body: { ...body, url: 'http://10.0.0.1/' } })
+  await call('putWebhook', 'Another range', { path, body: { ...body, prefix: 'text/' } })
+  await call('readWebhook', 'A webhook', { path })
+  await call('listWebhooks', 'All')
+  await call('retryWebhook', 'At once', { path, body: {} })
+  await call('skipWebhook', 'The batch that fails', { path, body: {} })
+  await call('resetWebhook', 'From now on', { path, body: {} })
+  await call('deleteWebhook', 'A webhook', { path })
 }
 
 async function percolator(call: Call): Promise<void> {

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { expect, test, vi } from 'vitest'
 import { type Example, type Examples, targetOf } from '../../../src/http/openapi/example.js'
 import { OPERATIONS } from '../../../src/http/openapi/operations/all.js'
+import { Targets } from '../../../src/webhooks/targets.js'
 import { Stream } from '../streaming.js'
 import { type Json, type Method, type Sent, type TestServer, testServers } from '../support.js'
 import { type Asked, type Call, exampleTour } from './example-tour.js'
@@ -136,7 +137,9 @@ function kept(examples: Examples, before: Examples): Examples {
 }
 
 test('the examples of the document are what a server answers', { tags: ['long'] }, async () => {
-  const first = await start()
+  const webhookTargets = Targets.parse('https://hooks.example.com/')
+  if (typeof webhookTargets === 'string') throw new Error(webhookTargets)
+  const first = await start({ webhookTargets })
   const empty = await start()
   const recorder = new Recorder(first)
   const elsewhere = new Recorder(empty, async () => (await first.get('/v1/admin/backup')).rawPayload)

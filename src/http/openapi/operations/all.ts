@@ -7,6 +7,7 @@ import { observers } from './observers.js'
 import { percolator } from './percolator.js'
 import { server } from './server.js'
 import { transactions } from './transactions.js'
+import { webhooks } from './webhooks.js'
 
 /** Every route of the server, in the order of the document. A new route gets its entry in the file of its area. */
 export const OPERATIONS: Operations = {
@@ -14,6 +15,7 @@ export const OPERATIONS: Operations = {
   ...transactions,
   ...observers,
   ...changes,
+  ...webhooks,
   ...leases,
   ...percolator,
   ...administration,

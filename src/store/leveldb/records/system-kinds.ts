@@ -52,6 +52,14 @@ export const SYSTEM_KINDS: Readonly<Record<SystemKind, SystemKindRules>> = {
     all: 'leases',
     timestampsIn: (value) => [decodeLease(value).fence],
   },
+  webhook: {
+    one: 'webhook',
+    all: 'webhooks',
+    timestampsIn: (value) =>
+      unpackRecord(value, 'webhook', 13)
+        .slice(0, 2)
+        .map((ts) => asInteger(ts, 'webhook')),
+  },
   expiry: {
     one: 'progress of expiries for observers',
     all: 'progress of expiries for observers',

@@ -108,7 +108,7 @@ export function lossOfSystem(stored: Buffer, message: string, observers: Registe
 function consequenceOf(stored: Buffer, observers: RegisteredObservers): string {
   const name = nameOfSystem(stored)
   const kind = kindOf(name)
-  if (kind === 'consumer') return ': it has to be registered again'
+  if (kind === 'consumer' || kind === 'webhook') return ': it has to be registered again'
   if (kind === 'observer')
     return name.endsWith('/backfill') ? ': it has to be asked for again' : ': its notifications go with it'
   const id = kind !== undefined && isCellKind(kind) ? idOfCell(kind, name) : undefined

@@ -40,11 +40,11 @@ export class NewestTimestamp {
   }
 
   /**
-   * Notes observers with their cells, and consumers. They count as data: a run that begins below the acknowledgement before it is
+   * Notes observers with their cells, consumers and webhooks. They count as data: a run that begins below the acknowledgement before it is
    * refused, and no position may be above every timestamp.
    */
   async noteAcknowledged(engine: Engine): Promise<void> {
-    for (const kind of ['observer', 'consumer', ...CELL_KINDS] as const)
+    for (const kind of ['observer', 'consumer', 'webhook', ...CELL_KINDS] as const)
       for await (const page of pagesOf(engine, systemRange(`${kind}/`), 1000))
         for (const [, bytes] of page) for (const ts of SYSTEM_KINDS[kind].timestampsIn(bytes)) this.#raise(ts)
   }
