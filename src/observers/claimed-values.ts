@@ -1,6 +1,7 @@
 import { keyText } from '../bytes/key-text.js'
 import { isKvError } from '../errors/kv-error.js'
 import type { GetAnswer, Pair, PercolatorApi } from '../percolator/api.js'
+import { hasExpired } from '../percolator/write.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Notification } from './rules/observers-api.js'
 
@@ -14,18 +15,59 @@ const SHORT_BYTES = 4096
 /** A page is read again this often when new locks appear. Then its remaining keys count as locked. */
 const TRIES_MAX = 8
 
-/** Reads the value of each notified key as of `ts`. Locked keys have none. The list ends early when the values are long. */
+/**
+ * Reads the value of each notified key as of `ts`, and of an expired one the value that it had. Locked keys have none. The list ends
+ * early when the values are long.
+ */
 export async function withValues(
   store: Pick<PercolatorApi, 'batchGet'>,
   notifications: readonly Notification[],
   ts: Timestamp,
 ): Promise<Notification[]> {
   const keys = notifications.map(({ key }) => key)
-  return (await readValues(store, keys, ts)).map((answer, i): Notification => {
+  const valued = (await readValues(store, keys, ts)).map((answer, i): Notification => {
     const notification = notifications[i] as Notification
     if (answer === undefined) return notification
     return answer.found ? { ...notification, found: true, value: answer.value } : { ...notification, found: false }
   })
+  return withExpired(store, valued)
+}
+
+export function mayHaveExpired({ kind, found }: Notification): boolean {
+  return found === false && (kind === 'expired' || kind === 'put')
+}
+
+/** Each is read at a timestamp of its own. */
+async function withExpired(
+  store: Pick<PercolatorApi, 'batchGet'>,
+  notifications: readonly Notification[],
+): Promise<Notification[]> {
+  const all: Notification[] = []
+  let bytes = 0
+  while (all.length < notifications.length && bytes < VALUES_BYTES) {
+    const some = notifications.slice(all.length, all.length + FIRST_KEYS)
+    for (const one of await Promise.all(some.map((each) => withOld(store, each)))) {
+      if (bytes >= VALUES_BYTES) break
+      bytes += one.old?.length ?? 0
+      all.push(one)
+    }
+  }
+  return all
+}
+
+/** The old value is left out where a lock is in the way, and where the version was collected. */
+async function withOld(store: Pick<PercolatorApi, 'batchGet'>, notification: Notification): Promise<Notification> {
+  const { key, commitTs, fence } = notification
+  if (!mayHaveExpired(notification)) return notification
+  try {
+    // A version that expires before it has marked its key is known by its put.
+    const ts = notification.kind === 'put' ? commitTs : commitTs - 1
+    const [{ value: old, expireTs } = {}] = (await store.batchGet({ keys: [key], ts })).pairs
+    return old !== undefined && hasExpired(expireTs ?? 0, fence) ? { ...notification, old } : notification
+  } catch (error) {
+    if (isKvError(error, 'key_locked') || isKvError(error, 'ts_below_safe_point')) return notification
+    throw error
+  }
 }
 
 /**

@@ -60,6 +60,34 @@ describe('a claim', () => {
     expect(locked.value).toBeUndefined()
   })
 
+  test('shows the value that an expired key had', async () => {
+    const server = await start()
+    const words = await Observing.of(server)
+    for (const value of ['remind ann', 'x'.repeat(500)]) {
+      okBody(await server.send('PUT', '/v1/kv/doc/1?ttl_ms=1', {}, value))
+      while ((await server.get('/v1/kv/doc/1')).statusCode !== 404) {}
+      // Its expiry may not have marked it yet, and is covered by this run.
+      const soon = await words.claimOne({ values: true })
+      expect(soon).toMatchObject({ found: false, old: value })
+      await words.acked(soon)
+      okBody(await server.send('PUT', '/v1/kv/doc/1?ttl_ms=200', {}, value))
+      let claimed = await words.claimOne({ values: true, wait_ms: LONG_MS })
+      while (claimed.kind !== 'expired') {
+        await words.acked(claimed)
+        claimed = await words.claimOne({ values: true, wait_ms: LONG_MS })
+      }
+      expect(claimed).toMatchObject({ found: false, old: value })
+      expect(claimed.value).toBeUndefined()
+      await words.release([claimed])
+      // With another value it is not absent.
+      await server.put('doc/1', 'again')
+      const again = await words.claimOne({ values: true })
+      expect(again).toMatchObject({ found: true, value: 'again' })
+      expect(again).not.toHaveProperty('old')
+      await words.acked(again)
+    }
+  })
+
   test('shows one cell of a key that changes often, at its newest change', async () => {
     const server = await start()
     const words = await Observing.of(server)

@@ -8,6 +8,8 @@ export interface Change<A extends As = 'text'> {
   readonly key: Read<A>
   /** In the snapshot of the transaction; undefined when the key is absent. */
   readonly value: Read<A> | undefined
+  /** Of a key that has expired and is absent: the value that it had, unless the version was collected. */
+  readonly old: Read<A> | undefined
   /** Timestamp of the newest change when the key was claimed. */
   readonly commitTs: Timestamp
   readonly kind: MarkKind
@@ -16,9 +18,16 @@ export interface Change<A extends As = 'text'> {
 }
 
 export function changeOf<A extends As>(
-  { key, commitTs, kind, attempt }: Notification,
+  { key, commitTs, kind, attempt, old }: Notification,
   value: Uint8Array | undefined,
   as: A,
 ): Change<A> {
-  return { key: readKey(key, as), value: value && readValue(value, as, key), commitTs, kind, attempt }
+  return {
+    key: readKey(key, as),
+    value: value && readValue(value, as, key),
+    old: value === undefined && old !== undefined ? readValue(old, as, key) : undefined,
+    commitTs,
+    kind,
+    attempt,
+  }
 }

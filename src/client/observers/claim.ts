@@ -23,12 +23,14 @@ export interface ClaimOptions<A extends As = As> extends TimeoutOptions {
 }
 
 /** A claimed key. It can be passed as one of the `acks` of a transaction. */
-export interface Claim<A extends As = 'text'> extends Omit<Change<A>, 'value'>, Ack {
+export interface Claim<A extends As = 'text'> extends Omit<Change<A>, 'value' | 'old'>, Ack {
   readonly key: Read<A>
   /** With `values`: whether the key exists. undefined when it was locked. */
   readonly found: boolean | undefined
   /** Present with `values`. */
   readonly value: Read<A> | undefined
+  /** With `values`, of a key that has expired and is absent: the value that it had, unless the version was collected. */
+  readonly old: Read<A> | undefined
 }
 
 /** For `extend` and `release`. The other fields of a `Claim` are ignored. */
@@ -56,7 +58,7 @@ export const claimOptions = optionsOf<ClaimOptions>('claim', {
 } satisfies Kinds<ClaimOptions>)
 
 export function claimOf<A extends As>(observer: string, notification: Notification, as: A): Claim<A> {
-  const { key, fence, commitTs, kind, attempt, found, value } = notification
+  const { key, fence, commitTs, kind, attempt, found, value, old } = notification
   return {
     observer,
     key: readKey(key, as),
@@ -66,5 +68,6 @@ export function claimOf<A extends As>(observer: string, notification: Notificati
     attempt,
     found,
     value: value && readValue(value, as, key),
+    old: old && readValue(old, as, key),
   }
 }

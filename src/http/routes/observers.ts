@@ -85,8 +85,8 @@ export function observerRoutes(app: FastifyInstance, { database, limits, traffic
       notifications = []
     }
     return answer(request, reply, {
-      notifications: notifications.map(({ key, commitTs, kind, fence, attempt, found, value }) => {
-        return { key, commitTs, kind, fence, attempt, found, value }
+      notifications: notifications.map(({ key, commitTs, kind, fence, attempt, found, value, old }) => {
+        return { key, commitTs, kind, fence, attempt, found, value, old }
       }),
     })
   })

@@ -12,7 +12,7 @@ import { physicalMs, TIMESTAMP_MAX, type Timestamp } from '../../timestamp.js'
 import { Backfill, type BackfillSources, type BackfillStep } from '../backfill.js'
 import { pagesOf } from '../cell-pages.js'
 import type { ClaimOrder } from '../claim-order.js'
-import { withValues } from '../claimed-values.js'
+import { mayHaveExpired, withValues } from '../claimed-values.js'
 import type { ActiveObserver, ObserverCounts } from '../dirty-keys.js'
 import { failedRun } from '../failed-run.js'
 import { randomPlace } from '../random-place.js'
@@ -411,7 +411,9 @@ export class HintedObserver implements ActiveObserver {
       return claimed.map(({ notification, cell: { key, lock, seen } }) => {
         if (lock !== undefined && blocksRead(lock, key, ts)) return notification
         const value = seen !== undefined && isVisible(seen, ts) ? seen.shortValue : undefined
-        return value === undefined ? { ...notification, found: false } : { ...notification, found: true, value }
+        if (value !== undefined) return { ...notification, found: true, value }
+        const absent = { ...notification, found: false }
+        return mayHaveExpired(absent) && seen?.type === 'put' ? { ...absent, old: seen.shortValue } : absent
       })
     const notifications = claimed.map(({ notification }) => notification)
     try {

@@ -108,6 +108,8 @@ export interface Notification extends ClaimName {
   /** With `values`, as of the fence; absent for a key that was locked. */
   readonly found?: boolean | undefined
   readonly value?: Uint8Array | undefined
+  /** With `values`, of an expired key that is absent: the value that it had, unless the version was collected. */
+  readonly old?: Uint8Array | undefined
 }
 
 export interface Parked {

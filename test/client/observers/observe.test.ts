@@ -108,6 +108,19 @@ describe.each(BACKENDS)('$backend', ({ openDb }) => {
     expect(Math.min(...startTs)).toBeGreaterThan(state.sinceTs)
   })
 
+  test('a key that expires is a timer, which has the value that it had', async () => {
+    const { db } = await start()
+    const worker = observing(db, async (txn, { key, value, kind, old }) => {
+      if (value === undefined && kind !== 'delete') await txn.put(`sent/${key}`, old ?? 'unknown')
+    })
+    await soon(() => db.observers.get('words'))
+    await db.put('doc/1', 'remind ann', { ttl: 100 })
+    await db.put('doc/2', 'for ever')
+    await soon(async () => expect(await db.get('sent/doc/1')).toBe('remind ann'))
+    await worker.stop()
+    expect([worker.errors, await db.get('sent/doc/2')]).toEqual([[], undefined])
+  })
+
   test('two workers under one name: each change is covered, each run counted once', { tags: ['long'] }, async () => {
     const { db } = await start()
     const keys = Array.from({ length: 11 }, (_, i) => `doc/${i}`)

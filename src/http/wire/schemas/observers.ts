@@ -119,6 +119,10 @@ export const claim = {
             'With `values`: whether the key had a value at the fence. Absent where the key was locked.',
           ),
           value: described(optional(Value), 'With `values`: as of the fence.'),
+          old: described(
+            optional(Value),
+            'With `values`, of a key that has expired and is absent: the value that it had, unless the version was collected.',
+          ),
         }),
       ),
     }),
