@@ -1,4 +1,5 @@
-import type { CommandEntry } from './command.js'
+import type { ClientCommand } from './client/client-command.js'
+import type { Command, CommandEntry } from './command.js'
 
 export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, CommandEntry>>>> = {
   'Read and write': {
@@ -19,12 +20,20 @@ export const COMMAND_GROUPS: Readonly<Record<string, Readonly<Record<string, Com
     locks: client('locks', 'prints the locks that stand'),
     mvcc: client('mvcc', 'prints all records of a key, as Percolator keeps them'),
     observers: client('observers', 'prints the observers with their queues, moves them on'),
+    top: {
+      does: 'shows rates, latencies and lag, live',
+      load: async () => clientCommandOf('top', (await import('./client/top.js')).top),
+    },
     leases: client('leases', 'prints who holds which lease'),
     consumers: client('consumers', 'prints the consumers of the feed, resets them'),
     pins: client('pins', 'prints the pins of old snapshots, deletes them'),
     gc: client('gc', 'collects old versions'),
   },
   'By hand': {
+    lease: {
+      does: 'runs a command while it holds a lease',
+      load: async () => clientCommandOf('lease', (await import('./client/lease.js')).lease),
+    },
     mcp: {
       does: 'offers a server to assistants that speak MCP',
       load: async () => (await import('./mcp/mcp.js')).mcp,
@@ -71,12 +80,10 @@ type ClientCommandName = keyof typeof import('./client/client-commands.js')['CLI
 function client(name: ClientCommandName, does: string): CommandEntry {
   return {
     does,
-    async load() {
-      const [{ commandOf }, { CLIENT_COMMANDS }] = await Promise.all([
-        import('./client/client-command.js'),
-        import('./client/client-commands.js'),
-      ])
-      return commandOf(name, CLIENT_COMMANDS[name])
-    },
+    load: async () => clientCommandOf(name, (await import('./client/client-commands.js')).CLIENT_COMMANDS[name]),
   }
+}
+
+async function clientCommandOf(name: string, command: ClientCommand): Promise<Command> {
+  return (await import('./client/client-command.js')).commandOf(name, command)
 }

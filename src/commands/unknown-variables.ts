@@ -3,8 +3,8 @@ import { type Flags, variablesOf } from '../server/flags.js'
 import { COMMANDS } from './command-table.js'
 
 const PREFIX = 'PERKV_'
-/** Variables without a flag. */
-const WITHOUT_FLAGS = ['PERKV_TOKEN']
+/** Variables without a flag: for clients, and for the command that `perkv lease` runs. */
+const WITHOUT_FLAGS = ['PERKV_TOKEN', 'PERKV_LEASE', 'PERKV_FENCE']
 /** Variables set by tests, and those that Kubernetes gives every container where a service is called perkv. */
 const OF_OTHERS = /^PERKV_((TEST|DOCS|SIM|FLIPS)(_|$)|SERVICE_(HOST|PORT)|PORT_\d+_)/
 

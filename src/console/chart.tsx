@@ -5,7 +5,7 @@ import { readableMs } from './readable-time.js'
 
 interface Props {
   readonly title: string
-  readonly unit: 'ms' | '/s' | ''
+  readonly unit: 'ms' | '/s' | 'MB' | ''
   readonly labels: readonly string[]
   /** Times in Unix seconds, then one column per label. */
   readonly columns: readonly (readonly (number | null)[])[]

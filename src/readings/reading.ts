@@ -29,7 +29,7 @@ interface Line {
 
 export interface ChartPlan {
   readonly title: string
-  readonly unit: 'ms' | '/s' | ''
+  readonly unit: 'ms' | '/s' | 'MB' | ''
   readonly lines: readonly Line[]
 }
 
@@ -82,6 +82,24 @@ const RATES: readonly ChartPlan[] = [
   },
 ]
 
+/** Chart of the process, from /metrics. */
+const MEMORY: ChartPlan = {
+  title: 'Memory',
+  unit: 'MB',
+  lines: [
+    { label: 'resident', of: megabytes('process_resident_memory_bytes') },
+    { label: 'heap', of: megabytes('nodejs_heap_size_used_bytes') },
+    { label: 'cache', of: megabytes('perkv_version_cache_bytes') },
+  ],
+}
+
+function megabytes(name: string): Line['of'] {
+  return (_, { metrics }) => {
+    const bytes = metrics && sumOf(metrics, name)
+    return bytes === undefined ? undefined : bytes / 1e6
+  }
+}
+
 /** Charts from /v1/status. */
 const STATES: readonly ChartPlan[] = [
   {
@@ -122,7 +140,7 @@ const STATES: readonly ChartPlan[] = [
 
 export function plansFor(reading: Reading): readonly ChartPlan[] {
   const hasCounts = reading.metrics?.has(`${DURATION}_count`) || reading.metrics?.has('perkv_commits_total')
-  if (hasCounts) return [...RATES, ...STATES]
+  if (hasCounts) return [...RATES, ...STATES, MEMORY]
   return STATES.map((plan) => ({ ...plan, lines: plan.lines.filter(({ isMetric }) => isMetric !== true) }))
 }
 

@@ -74,6 +74,11 @@ export class Lease {
     return this.#abort.signal
   }
 
+  /** @internal Milliseconds for which the lease may be relied on, by this program's clock, unless it is renewed. */
+  get leftMs(): number {
+    return this.signal.aborted ? 0 : Math.max(0, this.#endsAtMs - this.#backend.now())
+  }
+
   /**
    * Releases the lease, and aborts its signal. Resolves when the server has released it, or it was lost before. Further calls do
    * nothing.

@@ -12,15 +12,17 @@ export type Form = 'table' | 'lines' | 'raw'
 /** Bytes collected before a write. A shorter rest is written when the event loop is free. */
 const PENDING_MAX = 64 * 1024
 const COLUMNS_DEFAULT = 100
+const ROWS_DEFAULT = 24
 
 export interface Sink {
   write(bytes: Uint8Array): boolean
   readonly columns?: number
+  readonly rows?: number
 }
 
 export class Screen {
   readonly form: Form
-  readonly #paint: Paint
+  readonly paint: Paint
   readonly #sink: Sink & NodeJS.EventEmitter
   #pending: Buffer[] = []
   #bytes = 0
@@ -30,7 +32,7 @@ export class Screen {
   constructor(sink: Sink & NodeJS.EventEmitter, form: Form, paint: Paint = PLAIN) {
     this.#sink = sink
     this.form = form
-    this.#paint = paint
+    this.paint = paint
   }
 
   /** Columns of the terminal. */
@@ -38,8 +40,12 @@ export class Screen {
     return this.#sink.columns ?? COLUMNS_DEFAULT
   }
 
+  get rows(): number {
+    return this.#sink.rows ?? ROWS_DEFAULT
+  }
+
   table(header: readonly string[], options?: TableOptions): Table {
-    return new Table(header, this.columns, options, this.#paint)
+    return new Table(header, this.columns, options, this.paint)
   }
 
   /** Prints one line of JSON. */
@@ -67,7 +73,7 @@ export class Screen {
   /** Prints rows of names and values. */
   record(fields: readonly (readonly [name: string, value: string])[]): Promise<void> {
     const width = Math.max(...fields.map(([name]) => name.length))
-    return this.write(fields.map(([name, value]) => `${this.#paint('bold', name.padEnd(width))}  ${value}\n`).join(''))
+    return this.write(fields.map(([name, value]) => `${this.paint('bold', name.padEnd(width))}  ${value}\n`).join(''))
   }
 
   async write(text: string | Uint8Array): Promise<void> {

@@ -3,7 +3,10 @@ import type { Connection, OpenTxn } from '../../../src/client/index.js'
 import { formOf } from '../../../src/commands/client/client-command.js'
 import { CLIENT_COMMANDS } from '../../../src/commands/client/client-commands.js'
 import { Screen } from '../../../src/commands/client/screen.js'
+import { top } from '../../../src/commands/client/top.js'
 import { readFlags } from '../../../src/server/flags.js'
+
+const COMMANDS = { ...CLIENT_COMMANDS, top }
 
 export interface RunOptions {
   readonly isTerminal?: boolean
@@ -28,7 +31,7 @@ export async function runCommand(
   [name, ...args]: readonly string[],
   { isTerminal = false, columns = 80, stdin = '', txn, signal, confirm, onOutput }: RunOptions = {},
 ): Promise<Ran> {
-  const command = CLIENT_COMMANDS[name as keyof typeof CLIENT_COMMANDS]
+  const command = COMMANDS[name as keyof typeof COMMANDS]
   const flags = readFlags({ ...command.flags, json: { help: '' } }, args, {}, command.operands)
   const chunks: Buffer[] = []
   const sink = Object.assign(new PassThrough(), { columns })
