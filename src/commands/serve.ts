@@ -105,5 +105,5 @@ function readyLine(
 ): string {
   const trust = server.caFile === undefined ? '' : ` --cacert ${server.caFile}`
   const token = tokenFile === undefined ? '' : " -H 'authorization: Bearer TOKEN'"
-  return `PerKV ${version()} is ready on ${server.url}, data in ${server.place}. Try: curl -X PUT ${server.url}/v1/kv/hello${trust}${token} -d world`
+  return `PerKV ${version()} is ready on ${server.url}, data in ${server.place}. Console: ${server.url}/console, reference: ${server.url}/docs. Try: curl -X PUT ${server.url}/v1/kv/hello${trust}${token} -d world.`
 }

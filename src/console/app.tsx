@@ -143,6 +143,7 @@ function Foot({ status }: { readonly status: Status }): JSX.Element {
       {counts.locks !== undefined && <span>{counts.locks} locks</span>}
       <span>{counts.open_transactions} open transactions</span>
       {!writable && <strong>writes are refused</strong>}
+      <a href="docs">HTTP API</a>
       {access.prefixes !== undefined && <span>token reaches {access.prefixes.map(shown).join(', ')}</span>}
     </footer>
   )

@@ -25,13 +25,14 @@ const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i
 export async function madeAnswer(
   bytes: Buffer,
   headers: Readonly<Record<string, string>> & { readonly 'content-type': string },
+  gzipped?: Buffer,
 ): Promise<MadeAnswer> {
   const tag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`
   // The ETag is weak, because both forms have the same. With `no-cache` browsers ask each time, and get 304.
   const kept = { vary: 'accept-encoding', etag: `W/${tag}`, 'cache-control': 'no-cache' }
-  const gzipped = await promisify(gzip)(bytes)
-  made.add(bytes).add(gzipped)
-  return { bytes, gzipped, tag, headers: { ...headers, ...kept } }
+  const compressed = gzipped ?? (await promisify(gzip)(bytes))
+  made.add(bytes).add(compressed)
+  return { bytes, gzipped: compressed, tag, headers: { ...headers, ...kept } }
 }
 
 export function answerMade(request: FastifyRequest, reply: FastifyReply, made: MadeAnswer): FastifyReply {

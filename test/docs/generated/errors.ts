@@ -1,8 +1,8 @@
 import { ERRORS, type ErrorRow } from '../../../src/errors/registry.js'
 import { problemName } from '../../../src/http/openapi/document.js'
-import { ATOMS, fieldsOf } from '../../../src/http/openapi/fields.js'
 import { PROBLEM_TEXTS } from '../../../src/http/openapi/problems.js'
-import type { Document } from '../../../src/http/openapi/reference-page.js'
+import type { Document } from './document.js'
+import { ATOMS, fieldsOf } from './fields.js'
 import { code, linked, table, wrapped } from './markdown.js'
 
 type Code = keyof typeof ERRORS

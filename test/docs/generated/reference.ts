@@ -1,6 +1,6 @@
-import { ATOMS, type Field, fieldsOf, typeOf } from '../../../src/http/openapi/fields.js'
-import { type Answer, areasOf, type Call, type Document } from '../../../src/http/openapi/reference-page.js'
 import type { Json } from '../../../src/http/openapi/schema-writer.js'
+import { type Answer, areasOf, type Call, type Document } from './document.js'
+import { ATOMS, type Field, fieldsOf, typeOf } from './fields.js'
 import { code, linked, table, wrapped } from './markdown.js'
 
 /** Components that many calls share, each with a section of its own. */
@@ -11,7 +11,7 @@ const LINKED = {
 }
 const EXAMPLE_MAX = 1200
 
-/** Every call with its parameters, fields, answers and codes, as the page at /docs has them. */
+/** Every call with its parameters, fields, answers and codes. */
 export function reference(document: Document): string {
   return new Reference(document).whole()
 }

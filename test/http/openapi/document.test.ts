@@ -150,7 +150,8 @@ test('it is made once, and sent again only when it has changed', { tags: ['long'
   expect(first.json()).toMatchObject({ security: [{ token: [] }] })
 })
 
-test.each(['/openapi.json', '/docs'])('%s is compressed for those who accept it', { tags: ['long'] }, async (path) => {
+test('the document is compressed for those who accept it', { tags: ['long'] }, async () => {
+  const path = '/openapi.json'
   const server = await start()
   const { app } = server
   const plain = await server.get(path)

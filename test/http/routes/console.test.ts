@@ -18,14 +18,19 @@ test.skipIf(!isBuilt)(
       ['/console', 'text/html; charset=utf-8'],
       ['/console/app.js', 'text/javascript; charset=utf-8'],
       ['/console/style.css', 'text/css; charset=utf-8'],
+      ['/docs', 'text/html; charset=utf-8'],
+      ['/docs/page.js', 'text/javascript; charset=utf-8'],
+      ['/docs/viewer.js', 'text/javascript; charset=utf-8'],
+      ['/docs/style.css', 'text/css; charset=utf-8'],
     ] as const) {
       const plain = await app.inject(path)
       expect([plain.statusCode, plain.headers['content-type']]).toEqual([200, type])
       expect(plain.headers['content-security-policy']).toMatch(
-        /^default-src 'none'; script-src 'self'; style-src 'self';/,
+        /^default-src 'none'; script-src 'self'; style-src 'self'( 'unsafe-inline')?; connect-src 'self';/,
       )
       expect(plain.headers['x-content-type-options']).toBe('nosniff')
-      expect(plain.body).not.toMatch(/(?:src|href)="https?:/)
+      expect(String(plain.headers['content-security-policy']).includes('unsafe')).toBe(path.startsWith('/docs'))
+      if (path !== '/docs/viewer.js') expect(plain.body).not.toMatch(/(?:src|href)="https?:/)
       const gzipped = await app.inject({ url: path, headers: { 'accept-encoding': 'gzip, br' } })
       expect(gzipped.headers['content-encoding']).toBe('gzip')
       expect(gzipped.rawPayload.length).toBeLessThan(plain.rawPayload.length)
@@ -39,10 +44,27 @@ test.skipIf(!isBuilt)(
 
 test.skipIf(isBuilt)('a page that was not built is 404 and says why', async () => {
   const { app } = await start()
-  const answer = await app.inject('/console')
-  expect([answer.statusCode, answer.json<{ detail: string }>().detail]).toEqual([
+  for (const [path, name] of [
+    ['/console', 'the console'],
+    ['/docs', 'the reference'],
+  ] as const) {
+    const answer = await app.inject(path)
+    expect([answer.statusCode, answer.json<{ detail: string }>().detail]).toEqual([
+      404,
+      `${name} was not built: run npm run build`,
+    ])
+  }
+})
+
+test('/ leads browsers to the console, and tells others what there is, without a token', async () => {
+  const { app } = await start({ tokens: TOKENS })
+  const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
+  const { statusCode, headers } = await app.inject({ url: '/', headers: { accept } })
+  expect([statusCode, headers['location']]).toEqual([303, 'console'])
+  const answer = await app.inject({ url: '/', headers: { accept: '*/*' } })
+  expect([answer.statusCode, answer.json()]).toMatchObject([
     404,
-    'the console was not built: run npm run build',
+    { code: 'not_found', detail: 'nothing is at /: see /console, /docs and /openapi.json' },
   ])
 })
 

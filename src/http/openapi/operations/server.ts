@@ -40,8 +40,10 @@ export const server: Operations = {
     id: 'readReference',
     tag: 'Server',
     summary: 'This document as a page',
-    description: 'For people. It loads nothing from elsewhere.',
+    description:
+      'For people, with search, and calls that can be sent. It loads nothing from elsewhere. 404 where the server runs from sources that were not built.',
     headers: ['If-None-Match'],
+    problems: ['not_found'],
     answers: { 200: { headers: ['ETag'] }, 304: { description: 'It has not changed.', headers: ['ETag'] } },
   },
 }

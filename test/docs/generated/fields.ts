@@ -1,4 +1,4 @@
-import type { Json } from './schema-writer.js'
+import type { Json } from '../../../src/http/openapi/schema-writer.js'
 
 export interface Field {
   /** `mutations[].key`; empty: the body itself. */
