@@ -19,11 +19,12 @@ import { pipelineRequests } from './connections/pipelining.js'
 import { answerExpectations } from './connections/request-head.js'
 import { logRequests } from './connections/request-log.js'
 import { followRequests } from './connections/request-progress.js'
-import { SlowRequests, watchSlowRequests } from './connections/slow-requests.js'
 import { listenerOfNode, type TlsFiles, withTls } from './connections/tls.js'
 import { type RequestTraces, traceRequests } from './connections/traced-requests.js'
 import { ignoreUpgrades } from './connections/upgrades.js'
 import { openFastLane } from './fast-lane/fast-lane.js'
+import { HotKeys } from './load/hot-keys.js'
+import { SlowRequests, watchSlowRequests } from './load/slow-requests.js'
 import { adminRoutes } from './routes/admin.js'
 import { backupRoutes } from './routes/backup.js'
 import { changeRoutes } from './routes/changes.js'
@@ -34,6 +35,7 @@ import { interactiveRoutes } from './routes/interactive.js'
 import { internalRoutes } from './routes/internal.js'
 import { kvRoutes } from './routes/kv.js'
 import { leaseRoutes } from './routes/leases.js'
+import { loadRoute } from './routes/load.js'
 import { metricsRoute } from './routes/metrics.js'
 import { observerRoutes } from './routes/observers.js'
 import { openApiRoutes } from './routes/openapi.js'
@@ -49,7 +51,8 @@ import { isUnknownMethod } from './wire/problem.js'
 import { parseRawQuery } from './wire/query.js'
 import { NO_COMPILERS, validateRequests } from './wire/validation.js'
 
-export interface AppOptions extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report' | 'meters' | 'webhooks'> {
+export interface AppOptions
+  extends Omit<AppContext, 'traffic' | 'heartbeats' | 'report' | 'meters' | 'slow' | 'hotKeys' | 'webhooks'> {
   /** Requests are logged at level `debug`. */
   readonly log: Logger
   /** Absent: no tokens are needed, and every caller may do everything. */
@@ -102,9 +105,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // Hooks of every request, in this order. They take callbacks: one promise per hook would cost more than their work.
   collectRoutes(app)
   logRequests(app, log)
-  measureRequests(app, meters)
+  const hotKeys = new HotKeys()
+  measureRequests(app, meters, hotKeys)
   const { slowMs = 0, traces } = options
-  const slow = slowMs > 0 && log.isLevelEnabled('warn') ? new SlowRequests(log, slowMs) : undefined
+  const slow = slowMs > 0 ? new SlowRequests(log, slowMs) : undefined
   if (slow !== undefined || traces !== undefined) followRequests(app, traces !== undefined)
   watchSlowRequests(app, slow)
   traceRequests(app, traces)
@@ -133,7 +137,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // With its codec, which most servers do not need.
   const kvConnect = options.kvConnect ? await import('./kv-connect.js') : undefined
   openFastLane(app, isTls, {
-    ...{ database, limits, traffic, pacing, report, meters, slow, traces, tokens, browserGuard, used },
+    ...{ database, limits, traffic, pacing, report, meters, slow, hotKeys, traces, tokens, browserGuard, used },
     http2: new Http2Connections(app.server, limits),
     kvCalls: kvConnect && new kvConnect.KvCalls(database.store.cursorSecret, limits),
     isOpen: fastLane && !log.isLevelEnabled('debug'), // At level `debug` the hooks of fastify log each request.
@@ -146,9 +150,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     await database.drain()
   })
 
-  const context = { ...options, traffic, report, meters, webhooks, heartbeats: new Heartbeats() }
+  const context = { ...options, traffic, report, meters, slow, hotKeys, webhooks, heartbeats: new Heartbeats() }
   statusRoutes(app, context)
   metricsRoute(app, context)
+  loadRoute(app, context)
   kvRoutes(app, context)
   scanRoutes(app, context)
   deleteRangeRoute(app, context)

@@ -11,9 +11,11 @@ import type { Traffic } from '../admission/traffic.js'
 import type { BrowserGuard } from '../connections/browser-safety.js'
 import type { Http2Connections } from '../connections/http2.js'
 import type { LetIn } from '../connections/let-in.js'
-import type { SlowRequests } from '../connections/slow-requests.js'
 import { listenerOfNode } from '../connections/tls.js'
 import type { RequestTraces } from '../connections/traced-requests.js'
+import type { HotKeys } from '../load/hot-keys.js'
+import type { SlowRequests } from '../load/slow-requests.js'
+import { touchedByCall } from '../load/touched-keys.js'
 import type { Report } from '../wire/error-handler.js'
 import { type Ask, asker } from './asked.js'
 import type { Call } from './call.js'
@@ -32,6 +34,7 @@ export interface FastLaneOptions {
   readonly report: Report
   readonly meters: HttpMeters
   readonly slow: SlowRequests | undefined
+  readonly hotKeys: HotKeys
   readonly traces: RequestTraces | undefined
   readonly tokens: TokensInForce | undefined
   readonly browserGuard: BrowserGuard | undefined
@@ -156,7 +159,8 @@ class OpenLane implements Lane {
   }
 
   answered(call: Call): void {
-    const { slow, traces } = this.#options
+    const { slow, hotKeys, traces } = this.#options
+    if (hotKeys.isNext()) hotKeys.note(touchedByCall(call.asked))
     if (slow !== undefined) logSlowCall(slow, call)
     if (traces !== undefined) traceCall(traces, call)
   }

@@ -1,4 +1,5 @@
-import type { SlowRequests } from '../connections/slow-requests.js'
+import type { SlowRequests } from '../load/slow-requests.js'
+import { touchedByCall } from '../load/touched-keys.js'
 import type { Call } from './call.js'
 
 export function logSlowCall(slow: SlowRequests, call: Call): void {
@@ -10,5 +11,6 @@ export function logSlowCall(slow: SlowRequests, call: Call): void {
   const writeMs = asked.kind === 'get' || asked.kind === 'lease' || asked.kind === 'kv_read' ? 0 : endedMs - startedMs
   const stages = call.stages ?? { latchMs: 0, lockMs: 0, readMs: 0, writeMs }
   const { status } = answer
-  slow.write({ reqId, method, route, status, totalMs, queueMs: startedMs - beganMs, receiveMs: 0, stages })
+  const touched = touchedByCall(asked)
+  slow.write({ reqId, method, route, status, totalMs, queueMs: startedMs - beganMs, receiveMs: 0, stages, touched })
 }

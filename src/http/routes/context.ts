@@ -6,6 +6,8 @@ import type { Durability } from '../../store/durability.js'
 import type { Webhooks } from '../../webhooks/webhooks.js'
 import type { Traffic } from '../admission/traffic.js'
 import type { Heartbeats } from '../connections/heartbeats.js'
+import type { HotKeys } from '../load/hot-keys.js'
+import type { SlowRequests } from '../load/slow-requests.js'
 import type { Report } from '../wire/error-handler.js'
 
 export interface Member {
@@ -25,6 +27,9 @@ export interface AppContext {
   readonly meters: HttpMeters
   /** Absent: no webhooks are sent. */
   readonly webhooks?: Webhooks | undefined
+  /** undefined: no request is called slow. */
+  readonly slow: SlowRequests | undefined
+  readonly hotKeys: HotKeys
   readonly version: string
   readonly durability: Durability
   /** Absent: this process has the store to itself. */

@@ -280,6 +280,7 @@ async function administration(call: Call, elsewhere: Call): Promise<void> {
   await call('percolatorGc', 'Up to now', { body: { safe_point: pinned['ts'] } })
   await call('percolatorGet', 'Too old', { body: { key: 'a', ts: 20 } })
   await call('compact', 'Everything', { body: {} })
+  await call('readLoad', 'Of a quiet server')
   await call('backUp', 'The newest snapshot')
   await elsewhere('restore', 'A backup', { file: 'perkv.backup' })
 }

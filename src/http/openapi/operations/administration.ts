@@ -15,6 +15,13 @@ export const administration: Operations = {
     description:
       'Rewrites the table files of a range, or of everything, without what was deleted and overwritten. Answers when it is done. 503 `storage_unavailable` while writes are refused.',
   },
+  'GET /v1/admin/load': {
+    id: 'readLoad',
+    tag: 'Administration',
+    summary: 'Slow requests, and hot keys',
+    description:
+      'What this server is busy with: the latest requests that took `--slow-ms` or longer, by where their time went, and the keys that are used most. It names keys, and no values, so it needs a token that reads every key. It is never turned away under load. Of several servers on one table each tells of its own requests.',
+  },
   'GET /v1/admin/pins': {
     id: 'listPins',
     tag: 'Administration',
