@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Access, Status } from './answers.js'
 import { BrowseView } from './browse-view.js'
 import { FeedView } from './feed-view.js'
+import { useSearchKey } from './key-search.js'
 import { KeyView } from './key-view.js'
 import { LeasesView } from './leases-view.js'
 import { LiveView } from './live-view.js'
@@ -35,6 +36,7 @@ const NOTHING: Access = { may_write: false }
 
 export function App(): JSX.Element {
   const route = useRoute()
+  useSearchKey()
   const [token, setToken] = useState(storedToken)
   const { at } = route
   const server = useMemo(() => new Server(token), [token])

@@ -16,7 +16,7 @@ export interface ListPage {
   readonly ts: number
   /** First key of the next page; undefined on the last. */
   readonly next: Uint8Array | undefined
-  /** The first locks below the prefix. */
+  /** The first locks of the page's range. */
   readonly locks: readonly LockInfo[]
   /** Locks that were in the way. Their keys are shown as they were before. */
   readonly passed: readonly LockInfo[]
@@ -43,7 +43,8 @@ export async function loadListPage(
 ): Promise<ListPage> {
   const bytes = jsonBytes(prefix)
   const end = afterPrefix(bytes)
-  const range = { ...(bytes.length > 0 && { start: prefix }), ...(end && { end: wireOf(end) }) }
+  let start: Uint8Array | undefined = from ?? bytes
+  const range = { ...(start.length > 0 && { start: wireOf(start) }), ...(end && { end: wireOf(end) }) }
   const { locks } = await server.percolator<{ locks: LockInfo[] }>(
     'scan_lock',
     { max_ts: Number.MAX_SAFE_INTEGER, limit: LOCKS_SHOWN, ...range },
@@ -52,13 +53,14 @@ export async function loadListPage(
   const ts = at ?? (await server.tso(signal))
   const entries: Entry[] = []
   const passed: LockInfo[] = []
-  let start: Uint8Array | undefined = from ?? bytes
   for (let scans = 0; start !== undefined && scans < SCANS_MAX && entries.length < ENTRIES_MAX; scans++) {
     const slice = await readSlice(server, { start, end, ts, limit: SCAN_LIMIT, keyOnly: true }, signal)
     passed.push(...slice.locks)
     start = take(slice.pairs, bytes, entries, slice.next)
   }
-  return { entries, ts, next: start, locks, passed }
+  const next = start
+  const onPage = locks.filter(({ key }) => next === undefined || compareBytes(jsonBytes(key), next) < 0)
+  return { entries, ts, next, locks: onPage, passed }
 }
 
 /** Adds entries for the pairs. @returns the key to continue at; undefined at the end. */

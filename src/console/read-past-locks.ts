@@ -1,7 +1,7 @@
 import { afterKey } from '../bytes/key-range.js'
 import type { LockInfo, Pair } from './answers.js'
 import { Refused, type Server } from './server.js'
-import { compareBytes, idOf, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
+import { compareBytes, idOf, jsonBytes, sizeOf, type WireBytes, wireOf } from './wire-bytes.js'
 
 /**
  * Reads that neither wait for the transactions of others nor end them. Where a lock is in the way, they read that one key as it
@@ -42,6 +42,39 @@ export async function readSlice(server: Server, asked: SliceRequest, signal: Abo
     if (locks.length === 0) throw error
     return passing(server, asked, locks, signal)
   }
+}
+
+const KEYS_PER_SLICE = 1000
+const PAIRS_AT_FIRST = 32
+/** Slices with values grow up to this size. */
+const SLICE_BYTES_GOAL = 256 * 1024
+
+/** The slices of a range, one after the other. */
+export async function* slicesOf(
+  server: Server,
+  asked: Omit<SliceRequest, 'limit'>,
+  signal: AbortSignal,
+): AsyncGenerator<Slice, void, undefined> {
+  let limit = asked.keyOnly ? KEYS_PER_SLICE : PAIRS_AT_FIRST
+  for (let start: Uint8Array | undefined = asked.start; start !== undefined; ) {
+    let slice: Slice
+    try {
+      slice = await readSlice(server, { ...asked, start, limit }, signal)
+    } catch (error) {
+      if (!(error instanceof Refused) || error.code !== 'payload_too_large' || limit === 1) throw error
+      limit = Math.ceil(limit / 8)
+      continue
+    }
+    yield slice
+    start = slice.next
+    if (bytesOf(slice.pairs) > SLICE_BYTES_GOAL) limit = Math.ceil(limit / 2)
+    else limit = Math.min(KEYS_PER_SLICE, limit * 2)
+  }
+}
+
+/** Of keys and values. */
+export function bytesOf(pairs: readonly Pair[]): number {
+  return pairs.reduce((sum, { key, value = '' }) => sum + sizeOf(key) + sizeOf(value), 0)
 }
 
 /** The keys between the locks, and those of the locks. */

@@ -34,8 +34,8 @@ export class Server {
     return this.#send(path, { ...(signal && { signal }) })
   }
 
-  delete<T>(path: string): Promise<T> {
-    return this.#send(path, { method: 'DELETE' })
+  delete<T>(path: string, signal?: AbortSignal): Promise<T> {
+    return this.#send(path, { method: 'DELETE', ...(signal && { signal }) })
   }
 
   async text(path: string, signal?: AbortSignal): Promise<string> {

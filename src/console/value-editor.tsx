@@ -1,9 +1,10 @@
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { isKvError } from '../client/index.js'
 import type { Version } from './answers.js'
+import { indentedJson, type JsonMistake, jsonMistake, textOfTokens } from './json-text.js'
 import { Failure, Panel } from './parts.js'
-import { Refused, reasonOf } from './server.js'
+import { Refused } from './server.js'
 import { useSession } from './session.js'
 import { bytesOfHex, hexOf, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
@@ -24,6 +25,7 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
   /** Text that the user was told is not JSON. */
   const [told, setTold] = useState<string>()
   const [isBusy, setBusy] = useState(false)
+  const area = useRef<HTMLTextAreaElement>(null)
 
   const turn = (toHex: boolean): void => {
     const bytes = isHex ? bytesOfHex(text) : jsonBytes(text)
@@ -35,14 +37,26 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
     setError(turned === undefined ? (bytes === undefined ? NO_HEX : NO_TEXT) : undefined)
   }
 
+  const show = ({ line, column, expected, offset }: JsonMistake, end: string): void => {
+    setError(`This is not JSON: in line ${line}, column ${column} ${expected}. ${end}`)
+    area.current?.focus()
+    area.current?.setSelectionRange(offset, offset + 1)
+  }
+  const format = (): void => {
+    const mistake = jsonMistake(text)
+    setError(undefined)
+    if (mistake === undefined) setText(textOfTokens(indentedJson(text)))
+    else show(mistake, '')
+  }
+
   const save = async (event: Event): Promise<void> => {
     event.preventDefault()
     const value = isHex ? bytesOfHex(text) : jsonBytes(text)
     if (value === undefined) return setError(NO_HEX)
-    const mistake = isHex ? undefined : jsonMistakeIn(text, present?.value)
+    const mistake = !isHex && isMeantAsJson(text, present?.value) ? jsonMistake(text) : undefined
     if (mistake !== undefined && told !== text) {
       setTold(text)
-      return setError(`This is not JSON: ${mistake}. Nothing was saved yet.`)
+      return show(mistake, 'Nothing was saved yet.')
     }
     setBusy(true)
     try {
@@ -62,6 +76,7 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
           Value
         </label>
         <textarea
+          ref={area}
           id="value-text"
           rows={10}
           spellcheck={false}
@@ -76,6 +91,11 @@ export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Ele
           <button type="button" onClick={onCancel}>
             Cancel
           </button>
+          {!isHex && BEGINS_AS_JSON.test(text) && (
+            <button type="button" onClick={format}>
+              Format
+            </button>
+          )}
           <label class="check">
             <input type="checkbox" checked={isHex} onChange={(event) => turn(event.currentTarget.checked)} /> as hex
           </label>
@@ -95,22 +115,10 @@ function editableText(value: WireBytes): string | undefined {
   return typeof value === 'string' && !value.includes('\r') ? value : undefined
 }
 
-/** The mistake in text that was meant as JSON: it begins like JSON, or contains signs of JSON and replaces JSON. */
-function jsonMistakeIn(text: string, replaced: WireBytes | undefined): string | undefined {
-  const isMeant =
-    typeof replaced === 'string' && BEGINS_AS_JSON.test(replaced)
-      ? /[[\]{}"]/.test(text) && mistakeIn(replaced) === undefined
-      : BEGINS_AS_JSON.test(text)
-  return isMeant ? mistakeIn(text) : undefined
-}
-
-function mistakeIn(json: string): string | undefined {
-  try {
-    JSON.parse(json)
-    return undefined
-  } catch (error) {
-    return reasonOf(error)
-  }
+/** Text that begins like JSON, or contains signs of JSON and replaces JSON. */
+function isMeantAsJson(text: string, replaced: WireBytes | undefined): boolean {
+  if (typeof replaced !== 'string' || !BEGINS_AS_JSON.test(replaced)) return BEGINS_AS_JSON.test(text)
+  return /[[\]{}"]/.test(text) && jsonMistake(replaced) === undefined
 }
 
 export function conflictOf(error: unknown): string | undefined {

@@ -1,5 +1,6 @@
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
+import { useMemo, useState } from 'preact/hooks'
+import { indentedJson, jsonMistake, type Token } from './json-text.js'
 import { Panel } from './parts.js'
 import { hexDump, jsonBytes, readableSize, sizeOf, textOf, type WireBytes } from './wire-bytes.js'
 
@@ -10,13 +11,9 @@ const JSON_CHARACTERS_MAX = 256 * 1024
 const SHOWN_CHARACTERS = 32 * 1024
 const SHOWN_BYTES = 4 * 1024
 
-function prettyJson(value: WireBytes): string | undefined {
+function jsonIn(value: WireBytes): readonly Token[] | undefined {
   if (typeof value !== 'string' || value.length > JSON_CHARACTERS_MAX || !/^\s*[[{"]/.test(value)) return undefined
-  try {
-    return JSON.stringify(JSON.parse(value), undefined, 2)
-  } catch {
-    return undefined
-  }
+  return jsonMistake(value) === undefined ? indentedJson(value) : undefined
 }
 
 export function ValuePanel({
@@ -26,13 +23,13 @@ export function ValuePanel({
   readonly value: WireBytes
   readonly actions?: JSX.Element
 }): JSX.Element {
-  const json = prettyJson(value)
+  const json = useMemo(() => jsonIn(value), [value])
   const formats: Format[] =
     typeof value === 'string' ? (json === undefined ? ['text', 'hex'] : ['json', 'text', 'hex']) : ['hex']
   const [chosen, choose] = useState<Format>()
   const [isWhole, setWhole] = useState(false)
   const format = chosen !== undefined && formats.includes(chosen) ? chosen : (formats[0] ?? 'hex')
-  const { text, isCut } = textFor(value, format, json, isWhole)
+  const { text, isCut } = shownAs(value, format, json, isWhole)
   return (
     <Panel title="Value" aside={<span class="quiet">{readableSize(sizeOf(value))}</span>} class="value">
       <div class="bar">
@@ -59,13 +56,26 @@ export function ValuePanel({
   )
 }
 
-function textFor(value: WireBytes, format: Format, json: string | undefined, isWhole: boolean) {
+function shownAs(value: WireBytes, format: Format, json: readonly Token[] | undefined, isWhole: boolean) {
   if (format === 'hex') {
     const bytes = jsonBytes(value)
     const isCut = !isWhole && bytes.length > SHOWN_BYTES
     return { text: hexDump(isCut ? bytes.subarray(0, SHOWN_BYTES) : bytes), isCut }
   }
-  const text = format === 'json' && json !== undefined ? json : (textOf(jsonBytes(value)) ?? '')
+  if (format === 'json' && json !== undefined) return coloured(json, isWhole)
+  const text = textOf(jsonBytes(value)) ?? ''
   const isCut = !isWhole && text.length > SHOWN_CHARACTERS
   return { text: isCut ? text.slice(0, SHOWN_CHARACTERS) : text, isCut }
+}
+
+function coloured(tokens: readonly Token[], isWhole: boolean) {
+  const text: (JSX.Element | string)[] = []
+  let left = SHOWN_CHARACTERS
+  for (const { kind, text: part } of tokens) {
+    if (left <= 0 && !isWhole) return { text, isCut: true }
+    const cut = isWhole ? part : part.slice(0, left)
+    left -= part.length
+    text.push(kind === 'sign' ? cut : <span class={`json-${kind}`}>{cut}</span>)
+  }
+  return { text, isCut: left < 0 && !isWhole }
 }

@@ -1,4 +1,5 @@
 import { exec } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
@@ -103,7 +104,8 @@ describe.skipIf(!hasBrowser)('locks in the way', () => {
       await rowOf('f/').waitFor()
       expect(await page.getByText('of the lock').count()).toBe(0)
       await note.getByRole('link', { name: 'Locks' }).click()
-      await page.getByRole('rowheader').getByTitle(String(startTs)).waitFor()
+      await page.getByRole('heading', { name: 'Locks', exact: true }).waitFor()
+      await page.getByTitle(String(startTs)).waitFor()
       expect(await get(url, 'a')).toBe('after')
       expect(errors).toEqual([])
     }))
@@ -140,3 +142,189 @@ test.skipIf(!hasBrowser)('an empty store says what to do first, and the line for
     expect(errors).toEqual([])
   }),
 )
+
+describe.skipIf(!hasBrowser)('finding', () => {
+  test('/ leads to the search, from every view; parts of keys, and a key by its name', () =>
+    withServer(async ({ url }) => {
+      for (const key of ['user%2FAnn', 'user%2Fann%2Fmail', 'user%2Fbob', 'ann']) await put(url, key, 'v')
+      await lock(url, 'user/bob')
+      const { page, errors } = await openConsole(url, '#/locks')
+      await page.getByRole('heading', { name: 'Locks', exact: true }).waitFor()
+      await page.keyboard.press('/')
+      const field = page.getByLabel('Search')
+      await expect.poll(() => field.evaluate('document.activeElement.id')).toBe('search')
+      await page.keyboard.type('ann')
+      await page.keyboard.press('Enter')
+      const results = page.getByRole('search')
+      await results.getByText('3 found among 4 keys').waitFor()
+      expect(await results.getByRole('listitem').allTextContents()).toEqual([
+        'ann exactly',
+        'user/Ann',
+        'user/ann/mail',
+      ])
+      await page.getByRole('link', { name: 'user/', exact: true }).click()
+      await page.getByRole('link', { name: 'bob', exact: true }).waitFor()
+      await page.getByRole('heading', { name: 'Browse' }).click()
+      await page.keyboard.press('/')
+      await page.keyboard.type('bo/')
+      expect(await field.inputValue()).toBe('bo/') // A slash in the field is text.
+      await field.fill('bob')
+      await page.keyboard.press('Enter')
+      await results.getByText('1 found among 3 keys').waitFor()
+      await results.getByRole('link', { name: 'user/bob' }).press('Enter')
+      await page.getByRole('heading', { name: 'user/bob' }).waitFor()
+      expect(errors).toEqual([])
+    }))
+
+  test('a search is stopped and goes on, and ends after so many hits', () =>
+    withServer(async ({ url }) => {
+      const ops = Array.from({ length: 1500 }, (_, i) => ({
+        op: 'put',
+        key: `k${String(i).padStart(4, '0')}`,
+        value: '',
+      }))
+      await post(url, '/v1/txn', { ops })
+      const { page, errors } = await openConsole(url)
+      let goOn = (): void => {}
+      const held = new Promise<void>((resolve) => (goOn = resolve))
+      await page.getByRole('link', { name: 'k0000' }).waitFor()
+      await page.route('**/v1/percolator/scan', async (route) => {
+        if (route.request().postDataJSON().start === 'k0999\u0000') await held
+        await route.continue().catch(() => {}) // The page has given it up.
+      })
+      await page.getByLabel('Search').fill('1234')
+      await page.getByRole('button', { name: 'Search' }).click()
+      await page.getByText('0 found among 1,000 keys so far').waitFor()
+      await page.getByRole('button', { name: 'Stop' }).click()
+      goOn()
+      await page.getByRole('button', { name: 'Search on' }).click()
+      await page.getByText('1 found among 1,500 keys').waitFor()
+      await page.getByLabel('Search').fill('k1')
+      await page.getByRole('button', { name: 'Search', exact: true }).click()
+      await page.getByText('100 found').waitFor()
+      expect(await page.getByRole('search').getByRole('link').count()).toBe(100)
+      await page.getByRole('button', { name: 'Search on' }).click()
+      await page.getByText('200 found').waitFor()
+      await page.getByRole('link', { name: 'k1199' }).waitFor()
+      await page.getByRole('button', { name: 'Close' }).click()
+      await page.getByText('200 found').waitFor({ state: 'detached' })
+      expect(errors).toEqual([])
+    }))
+
+  test('folders tell their keys, size and newest commit, up to a bound', () =>
+    withServer(async ({ url }) => {
+      await put(url, 'small%2Fone', 'x'.repeat(100))
+      await put(url, 'small%2Ftwo', 'x'.repeat(93))
+      const { commit_ts: newest } = await versionOf(url, 'small/two')
+      for (let i = 0; i < 5; i++) await put(url, `large%2F${i}`, 'x'.repeat(1_000_000))
+      const ops = Array.from({ length: 6000 }, (_, i) => ({
+        op: 'put',
+        key: `many/${String(i).padStart(4, '0')}`,
+        value: '',
+      }))
+      for (let i = 0; i < ops.length; i += 2000) await post(url, '/v1/txn', { ops: ops.slice(i, i + 2000) })
+      const { page, errors } = await openConsole(url)
+      const small = page.getByRole('row', { name: 'small/' })
+      await small.getByText('2 keys, 211 B').waitFor()
+      await small.getByTitle(String(newest)).waitFor()
+      await page
+        .getByRole('row', { name: 'large/' })
+        .getByText(/[45] keys?, [34]\.\d MiB/)
+        .waitFor()
+      await page
+        .getByRole('row', { name: 'many/' })
+        .getByText(/more than 5,\d+ keys/)
+        .waitFor()
+      expect(errors).toEqual([])
+    }))
+})
+
+describe.skipIf(!hasBrowser)('several keys', () => {
+  test('are selected by keyboard, copied, exported, and deleted unless one has changed', () =>
+    withServer(async ({ url }) => {
+      for (const key of ['a', 'b', 'c', 'folder%2Fd']) await put(url, key, `of ${key}`)
+      await put(url, '%FF', Uint8Array.of(255))
+      const { page, errors } = await openConsole(url, '', { ...CLIPBOARD, viewport: { width: 390, height: 800 } })
+      const bar = page.getByRole('region', { name: 'Selected keys' })
+      await page.getByLabel('Select all keys').press('Space')
+      await bar.getByText('4 keys selected').waitFor()
+      await page.getByLabel('Select b').press('Space')
+      await bar.getByText('3 keys selected').waitFor()
+      await bar.getByRole('button', { name: 'Copy names' }).click()
+      await bar.getByText('Copied').waitFor()
+      expect(await page.evaluate('navigator.clipboard.readText()')).toBe('a\nc\n\\xff')
+
+      const exported = async (press: () => Promise<void>): Promise<unknown[]> => {
+        const [file] = await Promise.all([page.waitForEvent('download'), press()])
+        const lines = (await readFile(await file.path(), 'utf8')).trimEnd().split('\n')
+        return lines.map((line) => JSON.parse(line) as unknown)
+      }
+      const three = await exported(() => bar.getByRole('button', { name: 'Export' }).press('Enter'))
+      expect(three).toEqual([
+        { key: 'a', value: 'of a', commit_ts: (await versionOf(url, 'a'))['commit_ts'] },
+        { key: 'c', value: 'of c', commit_ts: expect.any(Number) },
+        { key: { base64: '/w==' }, value: { base64: '/w==' }, commit_ts: expect.any(Number) },
+      ])
+      const all = await exported(() => page.getByRole('button', { name: 'Export all' }).click())
+      expect(all).toHaveLength(5)
+
+      await put(url, 'c', 'changed')
+      await bar.getByRole('button', { name: 'Delete' }).click()
+      await bar.getByRole('button', { name: 'Delete 3 keys' }).click()
+      await bar.getByText('Changed since you saw it: c. Nothing was deleted.').waitFor()
+      expect(await get(url, 'a')).toBe('of a')
+      await page.getByRole('button', { name: 'Reload' }).click()
+      await bar.waitFor({ state: 'detached' })
+      await page.getByLabel('Select c').click()
+      await page.getByLabel('Select a', { exact: true }).click()
+      await bar.getByRole('button', { name: 'Delete' }).press('Enter')
+      await bar.getByRole('button', { name: 'Delete 2 keys' }).press('Enter')
+      await page.getByRole('link', { name: 'c', exact: true }).waitFor({ state: 'detached' })
+      expect([await get(url, 'a'), await get(url, 'b'), await get(url, 'c')]).toEqual([undefined, 'of b', undefined])
+      expect(errors).toEqual([])
+    }))
+
+  test('a prefix is deleted after its count was shown', () =>
+    withServer(async ({ url }) => {
+      const ops = Array.from({ length: 1200 }, (_, i) => ({ op: 'put', key: `old/${i}`, value: '' }))
+      await post(url, '/v1/txn', { ops: [...ops, { op: 'put', key: 'old', value: 'stays' }] })
+      const { page, errors } = await openConsole(url)
+      await page.getByRole('button', { name: 'Export all' }).waitFor()
+      expect(await page.getByRole('button', { name: 'Delete all' }).count()).toBe(0) // The whole store is not a folder.
+      await page.getByRole('link', { name: 'old/', exact: true }).click()
+      await page.getByRole('button', { name: 'Delete all' }).click()
+      await page.getByRole('button', { name: 'Delete 1,200 keys' }).click()
+      expect(await get(url, 'old%2F7')).toBe('')
+      await page.getByRole('button', { name: 'Keep', exact: true }).click()
+      await page.getByRole('button', { name: 'Delete 1,200 keys' }).click()
+      await page.getByRole('button', { name: 'Delete all below old/' }).click()
+      await page.getByText('There is no key below this prefix').waitFor()
+      expect(await get(url, 'old')).toBe('stays')
+      expect(errors).toEqual([])
+    }))
+})
+
+describe.skipIf(!hasBrowser)('JSON', () => {
+  test('is coloured and indented with its numbers as they are, formatted on request, and its mistakes are located', () =>
+    withServer(async ({ url }) => {
+      await put(url, 'k', '{"id":12345678901234567890,"on":[true,null]}')
+      const { page, errors } = await openConsole(url, '#/key/k')
+      const indented = '{\n  "id": 12345678901234567890,\n  "on": [\n    true,\n    null\n  ]\n}'
+      await page.locator('.json-name').first().waitFor()
+      expect(await page.locator('pre').textContent()).toBe(indented)
+      expect(await page.locator('.json-number').textContent()).toBe('12345678901234567890')
+      await page.getByRole('button', { name: 'Edit' }).click()
+      const value = page.getByLabel('Value', { exact: true })
+      await page.getByRole('button', { name: 'Format' }).click()
+      expect(await value.inputValue()).toBe(indented)
+      await value.fill('{\n  "id": 1,\n}')
+      await page.getByRole('button', { name: 'Save' }).click()
+      await page.getByText('in line 3, column 1 a name in double quotes is expected. Nothing was saved yet').waitFor()
+      expect(await value.evaluate('document.activeElement.selectionStart')).toBe(13)
+      await value.fill('{"id": 1}')
+      await page.getByRole('button', { name: 'Save' }).click()
+      await page.locator('.json-number', { hasText: /^1\s$/ }).waitFor()
+      expect(await get(url, 'k')).toBe('{"id": 1}')
+      expect(errors).toEqual([])
+    }))
+})
