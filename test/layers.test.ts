@@ -11,7 +11,7 @@ const SRC = fileURLToPath(new URL('../src/', import.meta.url))
  * of their own, or a file.
  */
 const LAYERS: readonly (readonly string[])[] = [
-  ['limits.ts', 'logger.ts', 'timestamp.ts', 'version.ts'],
+  ['instant.ts', 'limits.ts', 'logger.ts', 'timestamp.ts', 'version.ts'],
   ['event-loop', 'readings'],
   ['errors', 'meters'],
   ['bytes'],

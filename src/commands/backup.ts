@@ -84,6 +84,7 @@ async function isSameFile(present: string, other: string): Promise<boolean> {
 class Transfer {
   #encoder = new BackupEncoder()
   #header: BackupHeader | undefined
+  #isExpected = false
   #pin: RemotePin | undefined
 
   constructor(
@@ -159,6 +160,7 @@ class Transfer {
 
   async #startOver(file: PartFile): Promise<void> {
     this.#header = undefined
+    this.#isExpected = false
     this.#encoder = new BackupEncoder()
     await file.keep(0)
   }
@@ -169,12 +171,22 @@ class Transfer {
     const query = [ts && `ts=${ts}`, start && `start=${percentEncoded(start)}`].filter((part) => part !== undefined)
     const response = await this.server.download(`/v1/admin/backup?${query.join('&')}`, 'application/octet-stream')
     for await (const block of decodeBackup(this.server.bodyOf(response))) {
-      if (block.type === 'header') await this.#begin(block.header)
+      if (block.type === 'header') {
+        await this.#begin(block.header)
+        this.#expectAll(block.header.ts)
+      }
       if (block.type !== 'data') continue
       const bytes = this.#encoder.data(block.pairs, block.body)
       await this.output.write(bytes)
       this.progress.add(block.pairs.length, bytes.length)
     }
+  }
+
+  /** Costs the server a read of all keys, so only where somebody watches. */
+  #expectAll(ts: Timestamp): void {
+    if (this.#isExpected || !this.progress.isWatched) return
+    this.#isExpected = true
+    this.progress.expect(this.server.count(ts), this.#encoder.sums.pairs)
   }
 
   async #begin(header: BackupHeader): Promise<void> {

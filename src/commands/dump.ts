@@ -48,6 +48,8 @@ ${flagsHelp(DUMP_FLAGS)}`,
         query.set('ts', String(ts))
       }
       const response = await server.download(`/v1/kv?${query}${range.join('')}`, 'application/x-ndjson')
+      const snapshotTs = Number(response.headers['snapshot-ts'] ?? ts)
+      if (progress.isWatched && snapshotTs > 0) progress.expect(server.count(snapshotTs, range.join('')), 0)
       for await (const chunk of server.bodyOf(response)) {
         await output.write(chunk)
         progress.add(countOf(NEWLINE, chunk), chunk.length)

@@ -172,6 +172,7 @@ async function collect(
         'a transaction that does not end holds the changes back: see feed.held_back_by of /v1/status',
       )
     since = page.nextTs
+    progress.share = (since - base.ts) / (upTo - base.ts)
   }
 }
 

@@ -14,6 +14,11 @@ export class Progress {
   bytes = 0
   /** undefined when items are not counted. */
   items: number | undefined = 0
+  /** How much is done, from 0 to 1, where neither bytes nor items say it. */
+  share: number | undefined
+  #totalItems: number | undefined
+  /** Items of earlier runs, which count for the share. */
+  #itemsBefore = 0
   readonly #startedAt = performance.now()
   readonly #timer: NodeJS.Timeout | undefined
   readonly #totalBytes: number | undefined
@@ -35,6 +40,22 @@ export class Progress {
     this.bytes += bytes
   }
 
+  /** Whether somebody watches, so that it is worth to find out the total. */
+  get isWatched(): boolean {
+    return this.#isTty && !this.options.isQuiet
+  }
+
+  /** @param total of the items; undefined when it cannot be known. @param before those that were there before this run. */
+  expect(total: Promise<number | undefined>, before: number): void {
+    this.#itemsBefore = before
+    total.then(
+      (items) => {
+        this.#totalItems = items
+      },
+      () => {},
+    )
+  }
+
   /** Prints a line of its own. */
   note(text: string): void {
     if (this.options.isQuiet) return
@@ -54,10 +75,16 @@ export class Progress {
   }
 
   #show(): void {
-    const share = this.#totalBytes === undefined ? undefined : Math.min(1, this.bytes / this.#totalBytes)
-    const line = `${share === undefined ? '' : `${bar(share)} `}${this.#amount()}, ${this.#rate()}`
+    const share = this.#share()
+    const line = `${share === undefined ? '' : `${bar(Math.min(1, share))} `}${this.#amount()}, ${this.#rate()}`
     if (this.#isTty) process.stderr.write(`\r\x1b[K${this.name} ${line}`)
     else this.note(line)
+  }
+
+  #share(): number | undefined {
+    if (this.#totalBytes !== undefined) return this.bytes / this.#totalBytes
+    if (this.#totalItems === undefined) return this.share
+    return this.#totalItems === 0 ? 1 : ((this.items ?? 0) + this.#itemsBefore) / this.#totalItems
   }
 
   #amount(): string {

@@ -4,6 +4,7 @@ import { pipeline, Readable } from 'node:stream'
 import { setTimeout as pause } from 'node:timers/promises'
 import { retryAfterMs } from '../client/http/retry-after.js'
 import type { FlagReader, Flags } from '../server/flags.js'
+import type { Timestamp } from '../timestamp.js'
 import { shownText } from './client/shown.js'
 import { SERVER_FLAGS, serverAddress } from './server-flags.js'
 
@@ -114,6 +115,12 @@ export class RemoteServer {
     const answer = parsed(Buffer.concat(chunks))
     if (answer === undefined) throw unexpected(response.statusCode ?? 0)
     return answer
+  }
+
+  /** Counts the pairs of a snapshot. @returns undefined when the server does not say. @param range parameters, encoded. */
+  async count(ts: Timestamp, range = ''): Promise<number | undefined> {
+    const { count } = await this.json('GET', `/v1/kv?count_only=true&ts=${ts}${range}`)
+    return typeof count === 'number' ? count : undefined
   }
 
   /** Requests a stream of a media type. @throws Refused `unexpected_answer` when the answer has another type. */

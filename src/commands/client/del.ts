@@ -50,7 +50,7 @@ async function deletePrefix(call: Call<'yes'>, prefix: Uint8Array): Promise<unde
   if (!flags.isSet('yes')) {
     if (confirm === undefined) throw new UsageError('--prefix asks on a terminal: here, give --yes')
     const count = await db.count({ prefix })
-    if (count > 0 && !(await confirm(`Delete ${amount(count, 'key')} that begin with "${shown(prefix)}"?`))) {
+    if (count > 0 && !(await confirm(`Delete ${amount(count, 'key')} with the prefix "${shown(prefix)}"?`))) {
       note('nothing is deleted')
       return screen.answer({ deleted: 0 })
     }

@@ -29,7 +29,7 @@ describe('del --prefix', () => {
     for (const key of ['a/1', 'a/2', 'b/1']) await db.put(key, 'v')
     const no = asked(false)
     expect(await linesOf(db, ['del', '--prefix', 'a/'], { confirm: no.confirm })).toEqual([{ deleted: 0 }])
-    expect(no.questions).toEqual(['Delete 2 keys that begin with "a/"?'])
+    expect(no.questions).toEqual(['Delete 2 keys with the prefix "a/"?'])
     expect(await db.count({})).toBe(3)
     expect(await linesOf(db, ['del', '--prefix', 'a/'], asked(true))).toEqual([{ deleted: 2 }])
     expect(await db.count({})).toBe(1)
