@@ -32,7 +32,9 @@ const STATE = record({
 })
 const CLAIM = { key: BYTES, fence: INTEGER }
 const CLAIMED = record({
-  notifications: listOf(record({ ...CLAIM, commitTs: INTEGER, attempt: INTEGER, value: optional(BYTES), old: optional(BYTES) })),
+  notifications: listOf(
+    record({ ...CLAIM, commitTs: INTEGER, attempt: INTEGER, value: optional(BYTES), old: optional(BYTES) }),
+  ),
 })
 const PARKED = record({
   parked: listOf(record({ key: BYTES, commitTs: INTEGER, attempts: INTEGER, error: TEXT, parkedAt: TEXT })),
