@@ -2,6 +2,7 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Access, Status } from './answers.js'
 import { BrowseView } from './browse-view.js'
+import { DiffView } from './diff-view.js'
 import { FeedView } from './feed-view.js'
 import { useSearchKey } from './key-search.js'
 import { KeyView } from './key-view.js'
@@ -105,7 +106,7 @@ export function App(): JSX.Element {
 }
 
 function isCurrent(view: View, route: Route): boolean {
-  return view === route.view || (view === 'browse' && route.view === 'key')
+  return view === route.view || (view === 'browse' && (route.view === 'key' || route.view === 'diff'))
 }
 
 function ViewOf({ route }: { readonly route: Route }): JSX.Element {
@@ -117,6 +118,8 @@ function ViewOf({ route }: { readonly route: Route }): JSX.Element {
   switch (view) {
     case 'key':
       return <KeyView key={idOf(argument)} name={argument} />
+    case 'diff':
+      return <DiffView key={idOf(argument)} prefix={argument} />
     case 'locks':
       return <LocksView />
     case 'leases':

@@ -2,7 +2,7 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { Leases } from './answers.js'
 import { Empty, Failure, KeyText, Panel } from './parts.js'
-import { changedMeanwhile, type Restoration, type RestorePlan, restorePlan, tooMuch } from './restore.js'
+import { changedMeanwhile, type Restoration, type RestorePlan, restorePlan } from './restore.js'
 import { addressOf } from './route.js'
 import type { Server } from './server.js'
 import { useSession } from './session.js'
@@ -17,8 +17,6 @@ async function loadPlan(
   restorations: readonly Restoration[],
   signal: AbortSignal,
 ): Promise<RestorePlan> {
-  const reason = tooMuch(restorations)
-  if (reason !== undefined) throw new Error(reason)
   const hasLeases = restorations.some(({ target }) => target?.leaseFence !== undefined)
   const { leases } = hasLeases ? await server.get<Leases>('/v1/leases?limit=10000', signal) : { leases: [] }
   const names = new Map(leases.map(({ name, fence }) => [fence, name]))
@@ -28,11 +26,12 @@ async function loadPlan(
 /** Shows what a restoration does, and does it when told to. */
 export function RestorePanel(props: {
   readonly title: string
+  readonly note?: string
   readonly restorations: readonly Restoration[]
   readonly onDone: () => void
   readonly onCancel: () => void
 }): JSX.Element {
-  const { title, restorations, onDone, onCancel } = props
+  const { title, note, restorations, onDone, onCancel } = props
   const { server } = useSession()
   const plan = useLoaded((signal) => loadPlan(server, restorations, signal), [server, restorations])
   const [error, setError] = useState<unknown>()
@@ -77,6 +76,7 @@ export function RestorePanel(props: {
         <button type="button" onClick={onCancel}>
           Cancel
         </button>
+        {note !== undefined && <span class="quiet">{note}</span>}
       </p>
     </Panel>
   )

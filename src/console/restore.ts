@@ -26,7 +26,7 @@ export interface RestorePlan {
   readonly request: { readonly checks: readonly object[]; readonly ops: readonly object[] }
 }
 
-/** Bounds of the plan: below those of a transaction, and what a page can hold. */
+/** Bounds of one restoration: within those of a transaction, and what a page can hold. */
 const RESTORED_KEYS_MAX = 10_000
 const RESTORED_BYTES_MAX = 16 * 1024 * 1024
 /** A transaction checks no more leases. */
@@ -80,11 +80,20 @@ function notesOn(
   return notes
 }
 
-/** @returns why these keys do not fit into one transaction that a page can prepare. */
-export function tooMuch(restorations: readonly Restoration[]): string | undefined {
-  const bytes = restorations.reduce((sum, { key, target }) => sum + sizeOf(key) + sizeOf(target?.value ?? ''), 0)
-  if (restorations.length <= RESTORED_KEYS_MAX && bytes <= RESTORED_BYTES_MAX) return undefined
-  return `One transaction takes up to ${RESTORED_KEYS_MAX} keys and 16 MiB here: select fewer, or take a longer prefix.`
+/** Counts what goes into one restoration. `take` throws when that is more than one transaction takes. */
+export function restoredRoom(): { readonly take: (key: WireBytes, value: WireBytes | undefined) => void } {
+  let keys = 0
+  let bytes = 0
+  return {
+    take: (key, value = '') => {
+      keys++
+      bytes += sizeOf(key) + sizeOf(value)
+      if (keys <= RESTORED_KEYS_MAX && bytes <= RESTORED_BYTES_MAX) return
+      throw new Error(
+        `One transaction restores up to ${RESTORED_KEYS_MAX} keys and 16 MiB here: select fewer keys, or take a longer prefix.`,
+      )
+    },
+  }
 }
 
 const NAMED_MAX = 3

@@ -1,7 +1,7 @@
 import { useLayoutEffect, useState } from 'preact/hooks'
 import { idOf, ofId, type WireBytes } from './wire-bytes.js'
 
-const VIEWS = ['browse', 'key', 'step', 'locks', 'leases', 'live', 'observers', 'feed'] as const
+const VIEWS = ['browse', 'key', 'step', 'locks', 'leases', 'live', 'observers', 'feed', 'diff'] as const
 export type View = (typeof VIEWS)[number]
 
 /** Timestamps in the address, so that a link leads to what is seen, and the back button to what was seen before. */

@@ -3,9 +3,10 @@ import { useEffect, useState } from 'preact/hooks'
 import type { Status } from './answers.js'
 import { Failure } from './parts.js'
 import { msOf, PER_MS, readableMs, timeOf } from './readable-time.js'
-import { travel } from './route.js'
+import { addressOf, type Route, travel, useRoute } from './route.js'
 import { useSession } from './session.js'
 import { typedTime } from './typed-time.js'
+import type { WireBytes } from './wire-bytes.js'
 
 /** The view follows the slider when it has rested so long. */
 const REST_MS = 60
@@ -18,6 +19,7 @@ function floorOf({ safe_point, uptime_ms, gc }: Status, nowMs: number): number {
 
 export function TimeSlider({ status }: { readonly status: Status }): JSX.Element {
   const { at } = useSession()
+  const route = useRoute()
   /** Fixed while a past time is selected. */
   const [nowMs, setNowMs] = useState(Date.now)
   const [dragged, setDragged] = useState<{ readonly at: number | undefined }>()
@@ -60,8 +62,16 @@ export function TimeSlider({ status }: { readonly status: Status }): JSX.Element
         </button>
       )}
       <TypedTime />
+      <a href={addressOf('diff', folderOf(route), { from: at })}>
+        {at === undefined ? 'What changed' : 'What changed since'}
+      </a>
     </section>
   )
+}
+
+function folderOf({ view, argument }: Route): WireBytes {
+  if (view === 'browse') return argument
+  return typeof argument === 'string' ? argument.slice(0, argument.lastIndexOf('/') + 1) : ''
 }
 
 function TypedTime(): JSX.Element {

@@ -59,6 +59,7 @@ function VersionSelect(props: {
       <label for={`version-${label}`}>{label}</label>
       <select
         id={`version-${label}`}
+        class="grows"
         value={String(chosen ?? ts)}
         onChange={(event) => onChange(Number(event.currentTarget.value))}
       >

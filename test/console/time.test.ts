@@ -1,6 +1,9 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { Page } from 'playwright-core'
 import { describe, expect, test } from 'vitest'
-import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, withServer } from './browser.js'
+import { withTempDir } from '../process/server-process.js'
+import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
 
 endBrowserAfterAll()
 
@@ -125,5 +128,129 @@ describe.skipIf(!hasBrowser)('time', () => {
       await page.getByRole('button', { name: 'Put a value' }).waitFor()
       expect(await get(url, 'k')).toBeUndefined()
       expect(errors).toEqual([])
+    }))
+
+  test('what changed below a prefix, and the undo of it: refused if a key has changed since, told what is kept', () =>
+    withServer(async ({ url }) => {
+      const { fence } = await send(url, 'PUT', '/v1/leases/leader', { holder: 'ann', ttl_ms: 600_000 })
+      const expireTs = (Date.now() + 600_000) * 2048
+      const ops = [
+        { op: 'put', key: 'p/changed', value: 'old', lease: 'leader' },
+        { op: 'put', key: 'p/expired', value: 'gone', expire_ts: (Date.now() + 500) * 2048 },
+        { op: 'put', key: 'p/removed', value: 'old', expire_ts: expireTs },
+        { op: 'put', key: 'p/same', value: 'same' },
+        { op: 'put', key: 'q', value: 'elsewhere' },
+      ]
+      await post(url, '/v1/txn', { checks: [{ lease: 'leader', fence }], ops })
+      const { ts: from } = await post(url, '/v1/percolator/tso', {})
+      for (const key of ['added', 'changed']) await put(url, `p%2F${key}`, 'new')
+      await fetch(`${url}/v1/kv/p%2Fremoved`, { method: 'DELETE' })
+      await expect.poll(() => get(url, 'p%2Fexpired')).toBeUndefined()
+
+      const { page, errors } = await openConsole(url, `#/browse/p%2F?at=${Number(from)}`)
+      await page.getByRole('link', { name: 'What changed since' }).click()
+      await page.getByText('5 keys compared, 4 changes').waitFor()
+      expect(new URL(page.url()).hash).toBe(`#/diff/p%2F?from=${Number(from)}`)
+      const lines = page.getByRole('list', { name: 'Changes' }).getByRole('listitem')
+      await lines.filter({ hasText: 'p/changedchanged' }).getByText('+ new').waitFor()
+      await lines.filter({ hasText: 'p/changedchanged' }).getByText('- old').waitFor()
+      await lines.filter({ hasText: 'p/addedadded' }).getByText('+ new').waitFor()
+      await lines.filter({ hasText: 'p/removedremoved' }).getByText('- old').waitFor()
+      await lines.filter({ hasText: 'p/expiredexpired' }).getByText('- gone').waitFor()
+
+      await page.getByLabel('Select p/added').check()
+      await page.getByRole('button', { name: 'Undo selected (1)' }).click()
+      await page.getByRole('button', { name: 'Restore', exact: true }).click()
+      await page.getByText('4 keys compared, 3 changes').waitFor()
+      expect(await get(url, 'p%2Fadded')).toBeUndefined()
+
+      await page.getByRole('button', { name: 'Undo all' }).click()
+      await page.getByText('goes with the lease leader, as then').waitFor()
+      await page.getByText('as then').nth(1).waitFor()
+      await put(url, 'p%2Fremoved', 'somebody else')
+      await page.getByRole('button', { name: 'Restore 2 keys' }).click()
+      await page.getByRole('alert').getByText('p/removed has the version').waitFor()
+      expect(await get(url, 'p%2Fchanged')).toBe('new')
+
+      await page.getByRole('button', { name: 'Cancel' }).click()
+      await page.reload()
+      await page.getByRole('button', { name: 'Undo all' }).click()
+      await page.getByRole('button', { name: 'Restore 2 keys' }).click()
+      await lines.filter({ hasText: 'the same value' }).nth(1).waitFor()
+      const { results } = await post(url, '/v1/txn', {
+        ops: ['changed', 'removed'].map((key) => ({ op: 'get', key: `p/${key}` })),
+      })
+      expect(results).toMatchObject([
+        { value: 'old', lease_fence: fence },
+        { value: 'old', expire_ts: expireTs },
+      ])
+      expect(errors).toEqual([])
+    }))
+
+  test('a large diff is paged; undo of more than a transaction takes is refused; times are typed, and said to be too early', () =>
+    withServer(async ({ url }) => {
+      const { ts: from } = await post(url, '/v1/percolator/tso', {})
+      for (let n = 0; n < 12_000; n += 3000) {
+        const keyOf = (i: number) => `many/${String(n + i).padStart(6, '0')}`
+        await post(url, '/v1/txn', {
+          ops: Array.from({ length: 3000 }, (_, i) => ({ op: 'put', key: keyOf(i), value: 'v' })),
+        })
+      }
+      const { page, errors } = await openConsole(url, '#/diff/many%2F')
+      await page.getByLabel('from', { exact: true }).fill(String(from))
+      await page.getByRole('button', { name: 'Compare' }).click()
+      await page.getByText('100 changes on this page').waitFor()
+      await page.getByRole('button', { name: 'Next' }).click()
+      await page.getByRole('link', { name: 'many/000199' }).waitFor()
+      await page.getByRole('button', { name: 'Undo all' }).click()
+      await page.getByRole('alert').getByText('up to 10000 keys').waitFor()
+      await page.getByLabel('Prefix').fill('many/0000')
+      await page.getByRole('button', { name: 'Compare' }).click()
+      await page.getByText('100 keys compared, 100 changes.').waitFor()
+      await page.getByRole('link', { name: 'many/000000' }).click()
+      await page.getByText('The key was absent at first').waitFor()
+      await page.goBack()
+
+      await page.getByLabel('to', { exact: true }).fill(String(from))
+      await page.getByRole('button', { name: 'Compare' }).click()
+      await page.getByRole('alert').getByText('has to be before the second').waitFor()
+      await post(url, '/v1/admin/gc', { safe_point: Number(from) + 1 })
+      await page.getByText('is before the safe point').waitFor()
+      expect(errors).toEqual([])
+    }))
+
+  test('a token that only reads may look at all of it, and sees no restore and no undo', () =>
+    withTempDir(async (directory) => {
+      const file = join(directory, 'tokens')
+      await writeFile(file, 'rw token-of-a-writer\nro token-of-a-reader\n', { mode: 0o600 })
+      await withServer(
+        async ({ url }) => {
+          const headers = { authorization: 'Bearer token-of-a-writer' }
+          const commits: number[] = []
+          for (const body of ['first', 'second']) {
+            const response = await fetch(`${url}/v1/kv/k`, { method: 'PUT', body, headers })
+            commits.push(((await response.json()) as { commit_ts: number }).commit_ts)
+          }
+          const [first = 0] = commits
+          const { page, errors } = await openConsole(url, `#/key/k?at=${first}&from=${first}&to=${commits[1]}`)
+          const use = async (token: string) => {
+            await page.getByLabel('Token').fill(token)
+            await page.getByRole('button', { name: 'Use' }).click()
+          }
+          await use('token-of-a-reader')
+          await page.getByText('1 line removed, 1 added').waitFor()
+          expect(await page.getByRole('button', { name: 'Restore' }).count()).toBe(0)
+          await page.goto(`${url}/console#/diff?from=${first}`)
+          await page.getByText('1 keys compared, 1 changes').waitFor()
+          await page.getByText('+ second').waitFor()
+          expect(await page.getByRole('button', { name: 'Undo' }).count()).toBe(0)
+          expect(await page.getByRole('checkbox').count()).toBe(0)
+          await page.getByRole('button', { name: 'Forget token' }).click()
+          await use('token-of-a-writer')
+          await page.getByRole('button', { name: 'Undo all' }).waitFor()
+          expect(errors).toEqual([])
+        },
+        ['--token-file', file],
+      )
     }))
 })

@@ -280,6 +280,7 @@ test.skipIf(!hasBrowser)(
   'no view violates the rules of axe, or scrolls sideways, in dark and light, on a desk and on a phone; none asks elsewhere',
   () =>
     withServer(async ({ url }) => {
+      const beforeAll = await tso(url)
       await put(url, 'config%2Fweb', '{"title":"PerKV","tags":["a","b"]}')
       await put(url, 'k', 'first')
       await put(url, 'k', 'second')
@@ -319,6 +320,13 @@ test.skipIf(!hasBrowser)(
         await page.getByRole('button', { name: 'Edit' }).click()
         await check('key/k', 'textarea')
         await page.getByRole('button', { name: 'Cancel' }).click()
+        await page.getByRole('link', { name: 'Compare with the version before' }).click()
+        await check(new URL(page.url()).hash.slice(2), '.lines ins')
+        await page.getByRole('link', { name: 'Close the comparison' }).click()
+        await check(`diff?from=${beforeAll}`, '.change ins')
+        await page.getByRole('button', { name: 'Undo all' }).click()
+        await check(`diff?from=${beforeAll}`, '.restored li')
+        await page.goto(`${url}/console#/key/k`)
         await page.getByRole('slider', { name: 'Time' }).press('PageDown')
         await check('key/k', '.time.past')
         await page.getByRole('button', { name: 'Back to now' }).click()
