@@ -11,7 +11,7 @@ import type { During } from '../db-backend.js'
 import { runOnce } from '../run-transaction.js'
 import { OpenTxn, type Txn } from '../txn.js'
 import { type Change, changeOf } from './change.js'
-import { verdictOf } from './verdict.js'
+import { EndedSince, verdictOf } from './verdict.js'
 
 export interface ObservationBackend {
   readonly observers: ObserversApi
@@ -289,6 +289,9 @@ export class Observation<A extends As> {
     const acks = claims.map(({ key, fence }) => ({ observer: name, key, fence }))
     await runOnce(new OpenTxn(transaction, during, { commitEffects: { acks } }), async (txn) => {
       const values = await this.#values(transaction, claims, startTs !== undefined)
+      const hasEnded = ({ kind, found }: Held, i: number): boolean =>
+        values[i] === undefined && found !== false && kind !== 'delete'
+      if (claims.some(hasEnded)) throw new EndedSince('a key has ended since the claim')
       return run(
         txn,
         claims.map((claim, i) => changeOf(claim, values[i], as)),

@@ -38,6 +38,8 @@ class FakeBackend {
     onePcCommitTs: startTs + 1,
   })
   onBegin: () => void = () => {}
+  /** What keys have at later timestamps than that of the claim. */
+  later: Uint8Array | undefined = utf8('later')
   #nextTs = 1000
 
   readonly observers = {
@@ -66,7 +68,8 @@ class FakeBackend {
       },
       batchGet: async ({ keys }: { keys: readonly Uint8Array[] }) => {
         this.calls.push('batchGet')
-        return { pairs: keys.map((key) => ({ key, value: utf8('later'), commitTs: 5 })) }
+        const { later: value } = this
+        return { pairs: value === undefined ? [] : keys.map((key) => ({ key, value, commitTs: 5 })) }
       },
       prewrite: (request: PrewriteRequest) => {
         this.prewrites.push(request)

@@ -198,6 +198,17 @@ describe('a run', () => {
     expect(observed.errors).toEqual([])
   })
 
+  test('after a lost race is given back when the key has ended: it may be an expiry, which nobody has told', async () => {
+    const observed = await runOf()
+    observed.backend.later = undefined
+    observed.backend.onPrewrite = () => Promise.reject(conflict())
+    await vi.advanceTimersByTimeAsync(100)
+    await endOf(observed)
+    expect(observed.runs).toHaveLength(1)
+    expect(observed.backend.released).toEqual([{ key: utf8('a'), fence: 10 }])
+    expect(observed.errors).toEqual([])
+  })
+
   test.each([
     { name: 'acknowledged', error: acknowledged, released: [] },
     { name: 'superseded', error: superseded, released: [] },
