@@ -28,10 +28,11 @@ ${flagsHelp(limitFlags)}`,
     const config = readConfig(args, env)
     let starting: Promise<RunningServer> | undefined
     const stopping = stopSignal(() => void starting?.then((server) => server.reload()).catch(() => {}))
-    const { createLog } = await import('../server/log.js') // Loaded late: help and a wrong flag do not need it.
-    const { say } = await import('../server/log-output.js')
+    const { createLog, logLine } = await import('../server/log.js') // Loaded late: help and a wrong flag do not need it.
+    const { formatOfStdout, logOutput, say } = await import('../server/log-output.js')
     const { startServer } = await import('../server/server.js')
-    const log = createLog(config.logLevel)
+    const { logFormat = formatOfStdout(env['JOURNAL_STREAM']) } = config
+    const log = createLog(config.logLevel, logOutput(logFormat))
     if (warning !== undefined) log.warn(warning)
     const { pidFile } = config
     if (pidFile !== undefined) usableFile(pidFile, () => accessSync(dirname(resolve(pidFile)), constants.W_OK))
@@ -39,7 +40,8 @@ ${flagsHelp(limitFlags)}`,
     const server = await Promise.race([starting, stopping])
     if (typeof server === 'string') process.exit(0) // No request was served yet, and a start may be cut short at any moment.
     const removePidFile = await withPidFile(pidFile, server)
-    say(`${readyLine(config.tokenFile, server)}\n`)
+    const ready = readyLine(config.tokenFile, server)
+    say(logFormat === 'json' ? logLine('info', { url: server.url }, ready) : `${ready}\n`) // At every --log-level.
     server.logStart()
     const signal = await Promise.race([stopping, server.failed])
     if (typeof signal !== 'string') {

@@ -41,6 +41,8 @@ export interface Config {
   /** URL at which other servers of the same table reach this one; absent: the address that it listens on. */
   readonly advertise: string | undefined
   readonly logLevel: (typeof LOG_LEVELS)[number]
+  /** Absent: as stdout asks for. */
+  readonly logFormat: LogFormat | undefined
   readonly limits: Limits
   readonly cacheBytesMax: number
   readonly tuning: LevelTuning
@@ -60,6 +62,8 @@ export interface Config {
   readonly tracesUrl: string | undefined
 }
 
+const LOG_FORMATS = ['text', 'json'] as const
+export type LogFormat = (typeof LOG_FORMATS)[number]
 const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 const TEN_YEARS_MS = 10 * 366 * 24 * 60 * 60 * 1000
@@ -90,6 +94,10 @@ export const SERVE_FLAGS = {
     value: 'LEVEL',
     help: `${LOG_LEVELS.join(', ')}; requests are logged from debug on`,
     default: 'info',
+  },
+  'log-format': {
+    value: 'text|json',
+    help: 'of the log on stdout; by default text on a terminal and for the journal of systemd, else json, a line each',
   },
   'cache-bytes-max': { value: 'BYTES', help: 'cache of newest versions', default: String(CACHE_BYTES_DEFAULT) },
   'block-cache-bytes': {
@@ -151,6 +159,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
   const insecure = isSet('insecure')
   if (tokenFile === undefined && !insecure && !isLoopback(host))
     throw new UsageError(`--host ${host} lets others in: give --token-file, or --insecure if they may do anything`)
+  const logFormat = optional('log-format')
   const store = storeOf(required('store'))
   const advertise = urlOf(optional('advertise'))
   if (store !== 'leveldb') requireOneMachine(host, advertise)
@@ -171,6 +180,7 @@ export function readConfig(args: readonly string[], env: NodeJS.ProcessEnv): Con
     store,
     advertise,
     logLevel: oneOf(required('log-level'), LOG_LEVELS),
+    logFormat: logFormat && oneOf(logFormat, LOG_FORMATS),
     limits: readLimits(flags),
     cacheBytesMax: sizeBytes(required('cache-bytes-max'), 0, 2 ** 40),
     tuning: {

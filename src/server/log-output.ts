@@ -1,11 +1,29 @@
-import { writeFileSync } from 'node:fs'
+import { fstatSync, writeFileSync } from 'node:fs'
 import { isatty } from 'node:tty'
-import { LOG_LEVELS } from '../logger.js'
+import type { LogFormat } from './config.js'
+import type { LoggedError } from './logged-error.js'
+import { printable } from './printable.js'
 
 const STDOUT = 1
 
-export function logOutput(): (line: string) => void {
-  return isatty(STDOUT) ? (line) => say(readableLine(line)) : say
+/**
+ * Text where people read it: on a terminal, and in systemd's journal, which has fields of its own.
+ * @param journal `JOURNAL_STREAM`, which names the journal's stream by device and inode. Programs that a unit starts inherit it,
+ *   wherever their stdout leads.
+ */
+export function formatOfStdout(journal: string | undefined): LogFormat {
+  if (isatty(STDOUT)) return 'text'
+  try {
+    const { dev, ino } = fstatSync(STDOUT)
+    return journal === `${dev}:${ino}` ? 'text' : 'json'
+  } catch {
+    return 'json'
+  }
+}
+
+/** @returns what writes a line of JSON in that format. */
+export function logOutput(format: LogFormat): (line: string) => void {
+  return format === 'text' ? (line) => say(readableLine(line)) : say
 }
 
 /** Writes to stdout, or drops the line: a log that cannot be written, on a full disk for example, must not stop the server. */
@@ -15,13 +33,25 @@ export function say(line: string): void {
   } catch {}
 }
 
-const NAMES: ReadonlyMap<number, string> = new Map(Object.entries(LOG_LEVELS).map(([name, level]) => [level, name]))
-
-/** The time of day, the level, the message, and all other fields in JSON. @internal */
+/** The time, the level, the message, and facts as `name=value`; an error in lines of its own. @internal */
 export function readableLine(line: string): string {
-  const { level, time, pid: _, hostname: __, msg, ...facts } = JSON.parse(line) as Record<string, unknown>
-  const clock = new Date(Number(time)).toTimeString().slice(0, 8)
-  const name = NAMES.get(Number(level)) ?? String(level)
-  const rest = Object.keys(facts).length > 0 ? ` ${JSON.stringify(facts)}` : ''
-  return `${clock} ${name.padEnd(5)} ${String(msg ?? '')}${rest}\n`
+  const { level, time, pid: _, hostname: __, msg, err, ...facts } = JSON.parse(line) as Record<string, unknown>
+  const told = Object.entries(facts).map(([name, value]) => ` ${name}=${valueText(value)}`)
+  const head = `${time} ${String(level).padEnd(5)} ${printable(String(msg ?? ''))}${told.join('')}`
+  return `${[head, ...errorLines(err as LoggedError | undefined)].join('\n')}\n`
+}
+
+function valueText(value: unknown): string {
+  return typeof value === 'string' && /^[\w.:/@%+-]+$/.test(value) ? value : printable(JSON.stringify(value))
+}
+
+function errorLines(error: LoggedError | undefined, by = ''): string[] {
+  if (error === undefined) return []
+  const { type, code, message, frames = [], cause } = error
+  const name = `${type}${code === undefined ? '' : ` [${code}]`}${message === undefined ? '' : `: ${message}`}`
+  return [
+    `  ${by}${printable(name)}`,
+    ...frames.map((frame) => `      at ${printable(frame)}`),
+    ...errorLines(cause, 'caused by '),
+  ]
 }

@@ -160,8 +160,8 @@ test('every route, rightly and wrongly called, at the level trace', async () => 
   // What there is instead: who asked, what came of it, and what leads from the answer to it.
   const requests = logged(lines).filter(({ msg }) => msg === 'incoming request')
   const answers = logged(lines).filter(({ msg }) => msg === 'request completed')
-  expect(requests[0]).toMatchObject({ level: 20, reqId: expect.any(String), remoteAddress: '127.0.0.1' })
-  expect(answers[0]).toMatchObject({ level: 20, statusCode: expect.any(Number), responseTime: expect.any(Number) })
+  expect(requests[0]).toMatchObject({ level: 'debug', reqId: expect.any(String), remoteAddress: '127.0.0.1' })
+  expect(answers[0]).toMatchObject({ level: 'debug', statusCode: expect.any(Number), responseTime: expect.any(Number) })
 })
 
 test('a store with defects, whose errors quote what they were called with', async () => {
@@ -194,7 +194,7 @@ test('a store with defects, whose errors quote what they were called with', asyn
   secrets.requireNoneIn(lines)
   const failed = logged(lines).find(({ msg }) => msg === 'request failed')
   expect(failed).toMatchObject({
-    level: 50,
+    level: 'error',
     reqId: expect.any(String),
     err: { type: 'Error', cause: { type: 'TypeError' } },
   })

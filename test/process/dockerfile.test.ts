@@ -161,7 +161,7 @@ test.skipIf(!isPossible)(
       server = started
       const ended = once(started, 'exit')
       const [line] = (await once(createInterface({ input: started.stdout }), 'line')) as [string]
-      const port = /:(\d+)[, ]/.exec(line)?.[1] ?? line
+      const port = /http:\/\/[\w.]+:(\d+)/.exec(line)?.[1] ?? line
       expect((await fetch(`http://127.0.0.1:${port}/v1/kv/hello`, { method: 'PUT', body: 'world' })).status).toBe(200)
       expect(statSync(join(image.path, volume, 'CURRENT')).uid).toBe(NODE_USER)
 

@@ -44,8 +44,9 @@ export async function startProcess(
   })
   const lines = createInterface({ input: child.stdout })
   const ready = new Promise<string>((resolve) => {
-    // What is logged before it is JSON.
-    lines.on('line', (line) => void (line.startsWith('{') || resolve(line)))
+    lines.on('line', (line) => {
+      if (line.includes('is ready on')) resolve(line.startsWith('{') ? (JSON.parse(line) as { msg: string }).msg : line)
+    })
   })
   const readyLine = await Promise.race([
     ready,

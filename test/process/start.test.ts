@@ -371,16 +371,19 @@ describe('a start that is right', () => {
           if (/listening on/.test(output)) child.kill(signal)
         })
         await once(child, 'close')
-        const [ready, ...rest] = output.trimEnd().split('\n')
-        expect(ready).toMatch(/^PerKV \S+ is ready on http:\/\/127\.0\.0\.1:\d+, data in /)
-        return rest.map((line) => JSON.parse(line))
+        const [ready, ...rest] = output
+          .trimEnd()
+          .split('\n')
+          .map((line): Record<string, unknown> => JSON.parse(line))
+        expect(ready?.['msg']).toMatch(/^PerKV \S+ is ready on http:\/\/127\.0\.0\.1:\d+, data in /)
+        return rest
       }
       const first = await lines('SIGTERM')
       expect(first).toMatchObject([
-        { level: 30, directory: data, isNew: true, msg: expect.stringMatching(/^made a new database in .* ms$/) },
-        { level: 30, address: '127.0.0.1', msg: expect.stringMatching(/^listening on http:/) },
-        { level: 30, signal: 'SIGTERM', msg: expect.stringMatching(/^SIGTERM: stopping/) },
-        { level: 30, durationMs: expect.any(Number), msg: 'stopped' },
+        { level: 'info', directory: data, isNew: true, msg: expect.stringMatching(/^made a new database in .* ms$/) },
+        { level: 'info', address: '127.0.0.1', msg: expect.stringMatching(/^listening on http:/) },
+        { level: 'info', signal: 'SIGTERM', msg: expect.stringMatching(/^SIGTERM: stopping/) },
+        { level: 'info', durationMs: expect.any(Number), msg: 'stopped' },
       ])
       const [opened] = await lines('SIGKILL')
       expect(opened).toMatchObject({ isNew: false, durationMs: expect.any(Number), locks: 0 })
@@ -466,10 +469,14 @@ test.skipIf(!HAS_OPENSSL)('the ready line has a name that clients can use (needs
       ],
     ]
     for (const [flags, says] of cases) {
-      const child = spawn(process.execPath, [CLI, 'serve', '--port', '0', '--data', join(directory, 'db'), ...flags], {
-        env: ENV,
-        stdio: ['ignore', 'pipe', 'inherit'],
-      })
+      const child = spawn(
+        process.execPath,
+        [CLI, 'serve', '--log-format', 'text', '--port', '0', '--data', join(directory, 'db'), ...flags],
+        {
+          env: ENV,
+          stdio: ['ignore', 'pipe', 'inherit'],
+        },
+      )
       const line = String((await once(child.stdout, 'data'))[0]).split('\n', 1)[0] ?? ''
       expect(line).toMatch(says)
       // The curl that it suggests works, where its name is one of this machine.

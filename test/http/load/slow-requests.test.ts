@@ -57,7 +57,7 @@ test.each(['', '?lock_wait_ms=1000'])(
     // Those for the status are slow too, where the machine is busy.
     const puts = slow.filter((line) => line['method'] === 'PUT')
     const [first = {}, second = {}] = puts.sort((a, b) => numberOf(a, 'latchMs') - numberOf(b, 'latchMs'))
-    const facts = { level: 40, route: '/v1/kv/:key', status: 200, lockMs: 0 }
+    const facts = { level: 'warn', route: '/v1/kv/:key', status: 200, lockMs: 0 }
     expect(puts).toMatchObject([facts, facts])
     expect(first['msg']).toBe(`slow request: PUT /v1/kv/:key took ${first['totalMs']} ms`)
     expect(numberOf(first, 'writeMs')).toBeGreaterThanOrEqual(AT_LEAST)
