@@ -25,12 +25,20 @@ function useNowMs(): number {
   return nowMs
 }
 
+interface Props {
+  readonly to: number
+  /** Stands before the time that is left. */
+  readonly label?: string
+  /** What is shown once no time is left. */
+  readonly over: string
+}
+
 /** The time left until a timestamp, with the instant on hover. */
-export function Countdown({ to, over }: { readonly to: number; readonly over: string }): JSX.Element {
+export function Countdown({ to, label = '', over }: Props): JSX.Element {
   const leftMs = msOf(to) - useNowMs()
   return (
     <span class="nowrap" title={timeOf(to) ?? String(to)}>
-      {leftMs <= 0 ? over : roughly(leftMs)}
+      {leftMs <= 0 ? over : label + roughly(leftMs)}
     </span>
   )
 }

@@ -9,7 +9,7 @@ const KEYS_AT_ONCE = 10
 const FILE_BYTES_MAX = 64 * 1024 * 1024
 
 /** A line per key, as `GET /v1/kv` writes them. */
-export function ndjsonOf(pairs: readonly Pair[]): string {
+function ndjsonOf(pairs: readonly Pair[]): string {
   const lines = pairs.map(({ key, value, commit_ts, expire_ts, lease_fence }) =>
     JSON.stringify({ key, value, commit_ts, expire_ts, lease_fence }),
   )

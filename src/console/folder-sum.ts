@@ -9,8 +9,8 @@ import { idOf, jsonBytes, readableSize, type WireBytes } from './wire-bytes.js'
 /** What is below a folder, as far as it was read. */
 export interface FolderSum {
   readonly keys: number
-  /** Of keys and values. */
-  readonly bytes: number
+  /** Of keys and values; undefined: values were not read. */
+  readonly bytes: number | undefined
   /** The newest commit_ts. */
   readonly newest: number
   readonly isMore: boolean
@@ -18,18 +18,27 @@ export interface FolderSum {
 
 const KEYS_MAX = 5000
 const BYTES_MAX = 1024 * 1024
+/** Once the folders of a page have cost so much, values are not read any more. */
+const PAGE_BYTES_MAX = 8 * 1024 * 1024
+
+interface Folder {
+  readonly key: WireBytes
+  readonly ts: number
+  readonly keyOnly: boolean
+}
 
 /** Reads a folder up to a bound of keys and of bytes. */
-async function sumOf(server: Server, folder: WireBytes, ts: number, signal: AbortSignal): Promise<FolderSum> {
-  const start = jsonBytes(folder)
-  const end = afterPrefix(start)
-  let sum: FolderSum = { keys: 0, bytes: 0, newest: 0, isMore: false }
-  for await (const { pairs, next } of slicesOf(server, { start, end, ts, keyOnly: false }, signal)) {
-    const newest = pairs.reduce((max, { commit_ts }) => Math.max(max, commit_ts), sum.newest)
-    sum = { keys: sum.keys + pairs.length, bytes: sum.bytes + bytesOf(pairs), newest, isMore: next !== undefined }
-    if (sum.keys >= KEYS_MAX || sum.bytes >= BYTES_MAX) break
+async function sumOf(server: Server, { key, ts, keyOnly }: Folder, signal: AbortSignal): Promise<FolderSum> {
+  const start = jsonBytes(key)
+  let [keys, bytes, newest, isMore] = [0, 0, 0, false]
+  for await (const { pairs, next } of slicesOf(server, { start, end: afterPrefix(start), ts, keyOnly }, signal)) {
+    keys += pairs.length
+    bytes += bytesOf(pairs)
+    newest = pairs.reduce((max, { commit_ts }) => Math.max(max, commit_ts), newest)
+    isMore = next !== undefined
+    if (keys >= KEYS_MAX || bytes >= BYTES_MAX) break
   }
-  return sum
+  return { keys, bytes: keyOnly ? undefined : bytes, newest, isMore }
 }
 
 /** The sums of the folders on a page, one after the other. */
@@ -41,10 +50,12 @@ export function useFolderSums(page: ListPage | undefined): ReadonlyMap<string, F
     if (page === undefined) return
     const stop = new AbortController()
     const run = async (): Promise<void> => {
+      let read = 0
       for (const { key, pair } of page.entries) {
         if (pair !== undefined) continue
-        const sum = await sumOf(server, key, page.ts, stop.signal)
+        const sum = await sumOf(server, { key, ts: page.ts, keyOnly: read >= PAGE_BYTES_MAX }, stop.signal)
         if (stop.signal.aborted) return
+        read += sum.bytes ?? 0
         setSums((before) => new Map(before).set(idOf(key), sum))
       }
     }
@@ -55,6 +66,7 @@ export function useFolderSums(page: ListPage | undefined): ReadonlyMap<string, F
 }
 
 export function readableSum({ keys, bytes, isMore }: FolderSum): string {
-  const count = `${keys.toLocaleString('en')} ${keys === 1 ? 'key' : 'keys'}, ${readableSize(bytes)}`
-  return isMore ? `more than ${count}` : count
+  const count = `${keys.toLocaleString('en')} ${keys === 1 ? 'key' : 'keys'}`
+  const size = bytes === undefined ? '' : `, ${readableSize(bytes)}`
+  return `${isMore ? 'more than ' : ''}${count}${size}`
 }

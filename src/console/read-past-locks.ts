@@ -45,7 +45,7 @@ export async function readSlice(server: Server, asked: SliceRequest, signal: Abo
 }
 
 const KEYS_PER_SLICE = 1000
-const PAIRS_AT_FIRST = 32
+const PAIRS_AT_FIRST = 8
 /** Slices with values grow up to this size. */
 const SLICE_BYTES_GOAL = 256 * 1024
 
@@ -67,8 +67,8 @@ export async function* slicesOf(
     }
     yield slice
     start = slice.next
-    if (bytesOf(slice.pairs) > SLICE_BYTES_GOAL) limit = Math.ceil(limit / 2)
-    else limit = Math.min(KEYS_PER_SLICE, limit * 2)
+    if (bytesOf(slice.pairs) > SLICE_BYTES_GOAL) limit = Math.ceil(limit / 4)
+    else limit = Math.min(KEYS_PER_SLICE, limit * 4)
   }
 }
 

@@ -21,11 +21,7 @@ export function VersionEnd({ of: { expireTs, leaseFence } }: { readonly of: Vers
 }
 
 export function ExpiresIn({ ts }: { readonly ts: number }): JSX.Element {
-  return (
-    <>
-      expires in <Countdown to={ts} over="a moment" />
-    </>
-  )
+  return <Countdown to={ts} label="expires in " over="expired" />
 }
 
 /** The name is hidden where the token does not cover it. */
