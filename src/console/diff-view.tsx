@@ -138,7 +138,7 @@ function Changes({ asked, onUndone }: { readonly asked: DiffRequest; readonly on
           : page.value !== undefined &&
             `${compared} keys compared, ${changes.length} changes${isWhole ? '' : ' on this page'}.`}
       </p>
-      {access.may_write && changes.length > 0 && undo === undefined && (
+      {access.may_write && changes.length > 0 && (
         <p class="bar">
           <button type="button" onClick={() => setUndo({ chosen: undefined })}>
             Undo all…

@@ -32,8 +32,8 @@ export function KeyTimes(props: {
             {at === undefined ? 'Compare with the version before' : 'Compare with the newest version'}
           </a>
         )}
-        {mayRestore && !isRestoring && (
-          <button type="button" onClick={() => setRestoring(true)}>
+        {mayRestore && (
+          <button type="button" aria-expanded={isRestoring} onClick={() => setRestoring(!isRestoring)}>
             {past === undefined ? 'Delete again' : 'Restore this version'}
           </button>
         )}

@@ -1,3 +1,4 @@
+import { indentedJson, jsonMistake } from './json-text.js'
 import { hexDump, jsonBytes, textOf, type WireBytes } from './wire-bytes.js'
 
 export interface DiffLine {
@@ -32,12 +33,10 @@ export function linesOf(before: WireBytes, after: WireBytes): { readonly lines: 
 
 function prettyJson(text: string): string | undefined {
   if (text === '') return ''
-  if (text.length > CHARACTERS_MAX || !/^\s*[[{"]/.test(text)) return undefined
-  try {
-    return JSON.stringify(JSON.parse(text), undefined, 2)
-  } catch {
-    return undefined
-  }
+  if (text.length > CHARACTERS_MAX || !/^\s*[[{"]/.test(text) || jsonMistake(text) !== undefined) return undefined
+  return indentedJson(text)
+    .map((token) => token.text)
+    .join('')
 }
 
 function brokenLines(text: string): string[] {

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Leases } from './answers.js'
 import { Empty, Failure, KeyText, Panel } from './parts.js'
 import { changedMeanwhile, type Restoration, type RestorePlan, restorePlan } from './restore.js'
@@ -36,6 +36,15 @@ export function RestorePanel(props: {
   const plan = useLoaded((signal) => loadPlan(server, restorations, signal), [server, restorations])
   const [error, setError] = useState<unknown>()
   const [isBusy, setBusy] = useState(false)
+  const cancel = useRef<HTMLButtonElement>(null)
+  useEffect(() => {
+    const opener = document.activeElement
+    cancel.current?.focus()
+    return () => {
+      // Keyboards go on where they were.
+      if (opener instanceof HTMLElement) opener.focus()
+    }
+  }, [])
   const restore = async (): Promise<void> => {
     setBusy(true)
     setError(undefined)
@@ -73,7 +82,7 @@ export function RestorePanel(props: {
         <button type="button" class="chief" disabled={isBusy || keys.length === 0} onClick={restore}>
           {keys.length > 1 ? `Restore ${keys.length} keys` : 'Restore'}
         </button>
-        <button type="button" onClick={onCancel}>
+        <button ref={cancel} type="button" onClick={onCancel}>
           Cancel
         </button>
         {note !== undefined && <span class="quiet">{note}</span>}

@@ -11,7 +11,7 @@ import type { WireBytes } from './wire-bytes.js'
 
 const CONTEXT_LINES = 3
 const ROWS_SHOWN = 1000
-const SAME_JSON = 'Both are the same JSON, written in two ways.'
+const SAME_JSON = 'They differ in white space only.'
 
 interface Props {
   readonly name: WireBytes

@@ -56,6 +56,8 @@ test('texts without a line in common, too long for the shortest edit, are told a
 test('JSON is compared as indented, bytes as hex, and long lines are broken', () => {
   const json = linesOf('{"a":1,"b":2}', '{"a":1,\n"b":3}').lines
   expect(diff(...json)).toEqual([' {', '   "a": 1,', '-  "b": 2', '+  "b": 3', ' }'])
+  const large = linesOf('[12345678901234567890]', '[12345678901234567891]').lines
+  expect(diff(...large)).toEqual([' [', '-  12345678901234567890', '+  12345678901234567891', ' ]'])
   const hex = linesOf({ base64: '/wA=' }, 'A').lines
   expect(diff(...hex).map((line) => line.slice(0, 15))).toEqual(['-000000  ff 00 ', '+000000  41    '])
   expect(linesOf('x'.repeat(2500), '').lines[0].map((line) => line.length)).toEqual([1000, 1000, 500])

@@ -114,9 +114,12 @@ describe.skipIf(!hasBrowser)('time', () => {
       await page.getByRole('alert').getByText('Somebody was faster: k has the version').waitFor()
       expect(await get(url, 'k')).toBe('somebody else')
 
-      await page.getByRole('button', { name: 'Cancel' }).click()
+      await page.getByRole('button', { name: 'Cancel' }).press('Enter')
+      const focused = () => page.evaluate('document.activeElement.textContent')
+      await expect.poll(focused).toBe('Restore this version') // By keyboard one goes on where one was.
       await page.getByRole('button', { name: 'Reload' }).click()
-      await page.getByRole('button', { name: 'Restore this version' }).click()
+      await page.getByRole('button', { name: 'Restore this version' }).press('Enter')
+      await expect.poll(focused).toBe('Cancel')
       await restore.click()
       await page.getByRole('button', { name: 'Edit' }).waitFor() // It is now again.
       const { results } = await post(url, '/v1/txn', { ops: [{ op: 'get', key: 'k' }] })
