@@ -1,8 +1,10 @@
 import { createServer } from 'node:net'
 import { afterEach } from 'vitest'
 import { parseTokens } from '../../src/access/tokens.js'
+import type { RegistryRows } from '../../src/cluster/registry-rows.js'
 import { TableRegistry } from '../../src/cluster/table-registry.js'
 import { Database } from '../../src/database/database.js'
+import { KvError } from '../../src/errors/kv-error.js'
 import { type AppOptions, createApp } from '../../src/http/app.js'
 import { DEFAULT_LIMITS } from '../../src/limits.js'
 import { Clock } from '../../src/oracle/clock.js'
@@ -51,6 +53,8 @@ export interface OneOfSeveral {
   /** As if it were killed: nobody answers, and its row stays. */
   kill(): Promise<void>
   stop(): Promise<void>
+  /** The table does not answer its registry any more, as for a server that is partitioned from it, or stands still. */
+  cutOff(): void
 }
 
 export interface SeveralServers {
@@ -93,7 +97,17 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
       const id = `server-of-${i}`
       const { timer } = time
       const url = `http://127.0.0.1:${port}`
-      const rows = registryRowsOf(table)
+      let isCutOff = false
+      const within = registryRowsOf(table)
+      const reached = (): RegistryRows => {
+        if (isCutOff) throw new KvError('storage_unavailable', 'cut off', {})
+        return within
+      }
+      const rows: RegistryRows = {
+        list: async () => reached().list(),
+        read: async (name) => reached().read(name),
+        swap: async (...change) => reached().swap(...change),
+      }
       const registry = new TableRegistry({ rows, id, url, format: 1, timer, elapsedMs: () => time.nowMs })
       const database = await Database.open(store, { limits, registry, onError: () => {} })
       const authenticate = known && ((token: string) => known.grantOf(token))
@@ -103,6 +117,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
       await app.listen({ port, host: '127.0.0.1' })
       let stopped: Promise<void> | undefined
       const stop = (): Promise<void> => {
+        isCutOff = false
         stopped ??= app.close().then(() => database.close())
         return stopped
       }
@@ -118,7 +133,7 @@ export function severalServers(): (count: number, options?: SeveralOptions) => P
         return answer
       }
       return {
-        ...{ id, port, database, send, stop },
+        ...{ id, port, database, send, stop, cutOff: () => (isCutOff = true) },
         post: (path, body = {}, headers = {}) =>
           send('POST', path, { 'content-type': 'application/json', ...headers }, JSON.stringify(body)),
         async kill() {

@@ -359,41 +359,55 @@ test('it goes on where it was after a restart', async () => {
   expect([...new Set(receiver.commits)]).toEqual([first, second])
 })
 
-test('of servers that share a store one delivers, and another goes on after it', { tags: ['long'] }, async () => {
-  const { receiver, url } = await receive()
-  const { servers } = await startSeveral(2, { webhookTargets: allowing(url), besideOthers: true })
-  const [a, b] = servers as [OneOfSeveral, OneOfSeveral]
-  const put = async (server: OneOfSeveral, key: string): Promise<number> => {
-    const answer = await server.send('PUT', `/v1/kv/doc%2F${key}`, {}, 'x')
-    expect(answer.status, answer.body).toBe(200)
-    return Number((JSON.parse(answer.body) as Json)['commit_ts'])
-  }
-  const state = async (server: OneOfSeveral): Promise<Json> =>
-    JSON.parse((await server.send('GET', '/v1/webhooks/hook')).body) as Json
-  const until = (server: OneOfSeveral, commitTs: number) =>
-    expect
-      .poll(async () => Number((await state(server))['position']), { timeout: 20_000 })
-      .toBeGreaterThanOrEqual(commitTs)
-  const delivers = async (server: OneOfSeveral): Promise<boolean> =>
-    (await server.send('GET', '/metrics')).body.includes('perkv_webhook_lag_seconds{webhook="hook"}')
-  const hook = JSON.stringify({ url, prefix: 'doc/', ...FAST, max_attempts: 1 })
-  const json = { 'content-type': 'application/json' }
-  expect((await b.send('PUT', '/v1/webhooks/hook', json, hook)).status).toBe(201)
-  const first = await put(a, '1')
-  await until(b, first)
-  receiver.answers = (response) => void response.writeHead(500).end()
-  const second = await put(b, '2')
-  for (const server of servers)
-    await expect.poll(async () => (await state(server))['state'], { timeout: 20_000 }).toBe('parked')
-  const [one, other] = (await delivers(a)) ? [a, b] : [b, a]
-  expect([await delivers(one), await delivers(other)]).toEqual([true, false])
-  receiver.answers = (response) => void response.end()
-  expect((await other.post('/v1/webhooks/hook/retry')).status).toBe(200)
-  await until(other, second)
-  expect(receiver.commits).toEqual([first, second, second])
-  await one.stop()
-  const third = await put(other, '3')
-  await until(other, third)
-  expect(await delivers(other)).toBe(true)
-  expect(receiver.commits).toEqual([first, second, second, third])
-})
+test.each([
+  ['has been stopped', 'stop'],
+  ['is cut off from the table', 'cutOff'],
+] as const)(
+  'of servers that share a store one delivers; another goes on when it %s',
+  { tags: ['long'] },
+  async (_, end) => {
+    const { receiver, url } = await receive()
+    const { servers, time } = await startSeveral(2, { webhookTargets: allowing(url), besideOthers: true })
+    const [a, b] = servers as [OneOfSeveral, OneOfSeveral]
+    const put = async (server: OneOfSeveral, key: string): Promise<number> => {
+      const answer = await server.send('PUT', `/v1/kv/doc%2F${key}`, {}, 'x')
+      expect(answer.status, answer.body).toBe(200)
+      return Number((JSON.parse(answer.body) as Json)['commit_ts'])
+    }
+    const state = async (server: OneOfSeveral): Promise<Json> =>
+      JSON.parse((await server.send('GET', '/v1/webhooks/hook')).body) as Json
+    const until = (server: OneOfSeveral, commitTs: number) =>
+      expect
+        .poll(async () => Number((await state(server))['position']), { timeout: 20_000 })
+        .toBeGreaterThanOrEqual(commitTs)
+    const delivers = async (server: OneOfSeveral): Promise<boolean> =>
+      (await server.send('GET', '/metrics')).body.includes('perkv_webhook_lag_seconds{webhook="hook"}')
+    const hook = JSON.stringify({ url, prefix: 'doc/', ...FAST, max_attempts: 1 })
+    const json = { 'content-type': 'application/json' }
+    expect((await b.send('PUT', '/v1/webhooks/hook', json, hook)).status).toBe(201)
+    const first = await put(a, '1')
+    await until(b, first)
+    receiver.answers = (response) => void response.writeHead(500).end()
+    const second = await put(b, '2')
+    for (const server of servers)
+      await expect.poll(async () => (await state(server))['state'], { timeout: 20_000 }).toBe('parked')
+    const [one, other] = (await delivers(a)) ? [a, b] : [b, a]
+    expect([await delivers(one), await delivers(other)]).toEqual([true, false])
+    receiver.answers = (response) => void response.end()
+    expect((await other.post('/v1/webhooks/hook/retry')).status).toBe(200)
+    await until(other, second)
+    expect(receiver.commits).toEqual([first, second, second])
+    if (end === 'stop') await one.stop()
+    else {
+      one.cutOff()
+      await time.pass(12_000)
+      await expect.poll(() => delivers(one)).toBe(false)
+      expect(await delivers(other)).toBe(false)
+      await time.pass(12_000)
+    }
+    const third = await put(other, '3')
+    await until(other, third)
+    expect(await delivers(other)).toBe(true)
+    expect(receiver.commits).toEqual([first, second, second, third])
+  },
+)
