@@ -202,6 +202,8 @@ describe('pipes', () => {
       ['backup -', ['true', 'head -c 700000']],
       ['help', ['head -1', 'true']],
       ['completion bash', ['true']],
+      ['locks', ['true']],
+      ['top', ['head -1']],
     ] as const)
       for (const reader of readers) {
         const { code, stderr } = await bash(`set -o pipefail; perkv ${command} | ${reader} > /dev/null`)

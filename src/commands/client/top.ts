@@ -51,7 +51,9 @@ prints a line of JSON per second. Rates and latencies need a token that may read
         else if (taken instanceof Error) call.note(`${taken.message}; trying again`)
         else if (before !== undefined) await screen.line(lineOf(readings))
         if (before !== undefined) shownCount++
-        if (shownCount < count) await pause(Math.max(0, next - performance.now()), undefined, { signal: stop.signal })
+        if (shownCount >= count) break
+        const leftMs = next - performance.now() // After a late answer the next rate is of a whole second too.
+        await pause(leftMs > 0 ? leftMs : EVERY_MS, undefined, { signal: stop.signal })
       }
     } catch (error) {
       if (!stop.signal.aborted) throw error

@@ -15,7 +15,7 @@ test('commands, flags, and keys one level at a time', async () => {
   })
   const table: [string, string[]][] = [
     ['', [...commands.keys()].map((name) => `${name} `)],
-    ['c', ['count ', 'changes ']],
+    ['c', ['count ', 'changes ', 'consumers ']],
     ['scan --ke', ['--keys-only ']],
     ['scan --', Object.keys(CLIENT_COMMANDS.scan.flags).map((flag) => `--${flag} `)],
     ['get -- --r', []],
