@@ -267,7 +267,7 @@ describe('perkv dump and load', () => {
 
       expect(await failure(backupCommand, ...at, '--since', full, increment)).toBe('none') // With nothing in it.
       await call('rollback', { keys: ['m'], start_ts: startTs })
-      expect((await perkv(server, 'backup', '--since', full, increment)).stderr).toMatch(/: 1 key, /)
+      expect((await perkv(server, 'backup', '--since', full, increment)).stderr).toMatch(/: 1 change, /)
       await server.stop('SIGKILL')
     }))
 
