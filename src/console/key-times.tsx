@@ -22,14 +22,15 @@ export function KeyTimes(props: {
   const present = versionAt(history, undefined)
   const restorations = useMemo(() => [{ key: name, target: past, present }], [history, at])
   const [newest, before] = history.writes.filter(({ type }) => isVersion(type))
-  const other = at ?? before?.commit_ts
+  const isOlder = at !== undefined && newest !== undefined && at < newest.commit_ts
+  const other = isOlder ? at : before?.commit_ts
   const mayRestore = access.may_write && at !== undefined && past?.commitTs !== present?.commitTs
   return (
     <>
       <p class="bar">
         {newest !== undefined && other !== undefined && from === undefined && (
           <a href={addressOf('key', name, { at, from: other, to: newest.commit_ts })}>
-            {at === undefined ? 'Compare with the version before' : 'Compare with the newest version'}
+            {isOlder ? 'Compare with the newest version' : 'Compare with the version before'}
           </a>
         )}
         {mayRestore && (

@@ -2,12 +2,12 @@ import type { JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Leases } from './answers.js'
 import { Empty, Failure, KeyText, Panel } from './parts.js'
-import { changedMeanwhile, type Restoration, type RestorePlan, restorePlan } from './restore.js'
+import { type Restoration, type RestorePlan, restorePlan } from './restore.js'
 import { addressOf } from './route.js'
-import type { Server } from './server.js'
+import { Refused, type Server } from './server.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
-import { idOf, preview } from './wire-bytes.js'
+import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
 const SHOWN_MAX = 100
 const VALUE_CHARACTERS = 80
@@ -89,4 +89,26 @@ export function RestorePanel(props: {
       </p>
     </Panel>
   )
+}
+
+const NAMED_MAX = 3
+
+interface FailedCheck {
+  readonly key?: WireBytes
+  readonly lease?: string
+  readonly commit_ts?: number
+}
+
+/** Names the keys that have changed meanwhile. undefined: the refusal has another reason. */
+function changedMeanwhile(error: unknown): string | undefined {
+  if (!(error instanceof Refused) || !['precondition_failed', 'write_conflict'].includes(error.code)) return undefined
+  const problem: { readonly failed_checks?: readonly FailedCheck[] } & FailedCheck = error.problem
+  const { failed_checks = [problem] } = problem
+  const told = failed_checks.slice(0, NAMED_MAX).map(({ key, lease, commit_ts }) => {
+    if (key === undefined) return lease === undefined ? error.message : `the lease ${lease} is not held any more`
+    if (commit_ts === undefined) return `${shown(key)} is being changed`
+    return commit_ts === 0 ? `${shown(key)} is absent now` : `${shown(key)} has the version ${commit_ts} now`
+  })
+  const others = failed_checks.length - told.length
+  return `Somebody was faster: ${told.join(', ')}${others > 0 ? `, and ${others} others` : ''}. Nothing was changed.`
 }

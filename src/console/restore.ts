@@ -1,6 +1,5 @@
 import type { Version } from './answers.js'
 import { timeOf } from './readable-time.js'
-import { Refused } from './server.js'
 import { shown, sizeOf, type WireBytes } from './wire-bytes.js'
 
 /** One key that is to be as it was. */
@@ -94,26 +93,4 @@ export function restoredRoom(): { readonly take: (key: WireBytes, value: WireByt
       )
     },
   }
-}
-
-const NAMED_MAX = 3
-
-interface FailedCheck {
-  readonly key?: WireBytes
-  readonly lease?: string
-  readonly commit_ts?: number
-}
-
-/** Names the keys that have changed meanwhile. undefined: the refusal has another reason. */
-export function changedMeanwhile(error: unknown): string | undefined {
-  if (!(error instanceof Refused) || !['precondition_failed', 'write_conflict'].includes(error.code)) return undefined
-  const problem: { readonly failed_checks?: readonly FailedCheck[] } & FailedCheck = error.problem
-  const { failed_checks = [problem] } = problem
-  const told = failed_checks.slice(0, NAMED_MAX).map(({ key, lease, commit_ts }) => {
-    if (key === undefined) return lease === undefined ? error.message : `the lease ${lease} is not held any more`
-    if (commit_ts === undefined) return `${shown(key)} is being changed`
-    return commit_ts === 0 ? `${shown(key)} is absent now` : `${shown(key)} has the version ${commit_ts} now`
-  })
-  const others = failed_checks.length - told.length
-  return `Somebody was faster: ${told.join(', ')}${others > 0 ? `, and ${others} others` : ''}. Nothing was changed.`
 }
