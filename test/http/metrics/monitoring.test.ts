@@ -1,14 +1,23 @@
 import { readFile } from 'node:fs/promises'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { severalServers } from '../several-servers.js'
 import { testServers } from '../support.js'
-import { scrapeOf } from './scrape.js'
+import { scrapeOf, scrapeOfText } from './scrape.js'
 
 const start = testServers()
+const startSeveral = severalServers()
 const file = (name: string): Promise<string> =>
   readFile(new URL(`../../../docs/monitoring/${name}`, import.meta.url), 'utf8')
 
 /** Labels that Prometheus or a histogram adds. */
 const ADDED = ['instance', 'job', 'le']
+
+interface Panel {
+  readonly id: number
+  readonly type: string
+  readonly title: string
+  readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number }
+}
 
 /** Expressions of the dashboard: of its panels, annotations and variables. */
 function expressionsIn(value: unknown): string[] {
@@ -29,7 +38,12 @@ describe('what docs/monitoring names', () => {
   })
 
   test('is in a real scrape: metrics and their labels', async () => {
-    const { types, series, labels } = await scrapeOf(await start())
+    const scrape = await scrapeOf(await start())
+    const [shared] = (await startSeveral(1)).servers
+    const ofTable = scrapeOfText((await shared?.send('GET', '/metrics'))?.body ?? '')
+    const types = new Map([...scrape.types, ...ofTable.types])
+    const series = new Set([...scrape.series, ...ofTable.series])
+    const labels = new Map([...ofTable.labels, ...scrape.labels])
     for (const [name, text] of used) {
       const metrics = new Set(text.match(/\b(?:perkv|process|nodejs)_\w+/g))
       expect(metrics.size, name).toBeGreaterThan(3)
@@ -46,6 +60,19 @@ describe('what docs/monitoring names', () => {
       }
     }
     expect([...labels].filter(([, own]) => own.length > 0).length).toBeGreaterThan(8)
+  })
+
+  test('the dashboard begins with what an operator asks first, and its panels neither overlap nor share an id', async () => {
+    const { panels } = JSON.parse(await file('grafana.json')) as { panels: readonly Panel[] }
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length)
+    const taken = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+      Array.from({ length: w * h }, (_, i) => `${x + (i % w)},${y + Math.floor(i / w)}`),
+    )
+    expect(new Set(taken).size).toBe(taken.length)
+    const first = panels.filter(({ gridPos: { y } }) => y === 1).map(({ title }) => title)
+    expect(first).toEqual(['Up', 'Writable', 'Version', 'Disk free', 'Commits per second'])
+    const rows = panels.filter(({ type }) => type === 'row').map(({ title }) => title)
+    expect(rows).toEqual(expect.arrayContaining(['Leases and pins', 'Shared store']))
   })
 
   test('each alert says why it matters and how to go on', () => {

@@ -22,8 +22,10 @@ export async function scrapeOf(server: TestServer): Promise<Scrape> {
   const start_ts = numberOf(await server.ok('tso', {}), 'ts')
   await server.put('key', 'newer')
   await server.call('prewrite', { start_ts, primary: 'key', mutations: [{ op: 'put', key: 'key', value: 'late' }] })
-  const { body: text } = await server.get('/metrics')
+  return scrapeOfText((await server.get('/metrics')).body)
+}
 
+export function scrapeOfText(text: string): Scrape {
   const types = new Map([...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => [name, type]))
   const helps = new Map([...text.matchAll(/^# HELP (\w+) (.*)$/gm)].map(([, name = '', help = '']) => [name, help]))
   const series = new Set<string>()
