@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
+import { CLIENT_SAMPLES } from '../../src/http/openapi/client-samples.js'
 import { withTempDir } from './server-process.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
@@ -59,6 +60,17 @@ await db.get('k', { signal: AbortSignal.timeout(1) })
 await db.get('k', { signal: 1 })
 `
 
+/** What the reference shows for each call. */
+const SAMPLES = `
+import { connect } from 'perkv/client'
+
+const db = connect('http://localhost:7400')
+const { commitTs } = await db.put('k', 'v')
+${Object.entries(CLIENT_SAMPLES)
+  .map(([id, source]) => `export async function ${id}() {\n${source}\n}`)
+  .join('\n')}
+`
+
 const NODENEXT = { module: 'nodenext', target: 'es2022' }
 const BUNDLER = { module: 'esnext', moduleResolution: 'bundler', target: 'es2022' }
 
@@ -74,6 +86,7 @@ test('the types are one file for each entry, and need no others', () =>
     await writeFile(join(directory, 'package.json'), '{ "type": "module" }')
     await writeFile(join(directory, 'program.ts'), PROGRAM)
     await writeFile(join(directory, 'platform.ts'), ON_A_PLATFORM)
+    await writeFile(join(directory, 'samples.ts'), SAMPLES)
     const compile = async (name: string, options: object, files: readonly string[]): Promise<void> => {
       const compilerOptions = { strict: true, noEmit: true, types: [], skipLibCheck: false, ...options }
       await writeFile(join(directory, name), JSON.stringify({ compilerOptions, files }))
@@ -81,7 +94,7 @@ test('the types are one file for each entry, and need no others', () =>
       expect(compiled.stdout, name).toBe('')
     }
     await compile('language.json', { ...NODENEXT, lib: ['es2022'] }, ['program.ts'])
-    await compile('default.json', NODENEXT, ['program.ts', 'platform.ts'])
+    await compile('default.json', NODENEXT, ['program.ts', 'platform.ts', 'samples.ts'])
     await compile('bundler.json', { ...BUNDLER, exactOptionalPropertyTypes: true }, ['program.ts', 'platform.ts'])
 
     for (const name of ['@types/node', 'undici-types']) {

@@ -12,6 +12,7 @@ import { ObserverName } from '../wire/schemas/riders.js'
 import type { Schema } from '../wire/schemas/schema.js'
 import * as txn from '../wire/schemas/txn.js'
 import * as values from '../wire/schemas/values.js'
+import { CLIENT_SAMPLES } from './client-samples.js'
 import type { DescribedRoute } from './described-route.js'
 import { describedRoutes } from './described-routes.js'
 import { curlOf, type Example, type Examples } from './example.js'
@@ -159,7 +160,7 @@ class OperationWriter {
       parameters: this.#parameters(),
       ...(body && { requestBody: body }),
       responses: { ...this.#answers(), ...this.#problems() },
-      ...this.#samples(this.#route.method, this.#examples),
+      ...this.#samples(this.#route.method, operation.id, this.#examples),
     }
   }
 
@@ -174,19 +175,19 @@ class OperationWriter {
       ...(access === 'open' && { security: [] }),
       parameters: this.#parameters(),
       responses: { ...Object.fromEntries(bare), '4XX': { description: 'The status that GET has.' } },
-      ...this.#samples('HEAD', this.#options.examples[id] ?? []),
+      ...this.#samples('HEAD', id, this.#options.examples[id] ?? []),
     }
   }
 
-  #samples(method: string, examples: readonly Example[]): Json {
-    if (examples.length === 0) return {}
-    return {
-      'x-codeSamples': examples.map((example) => ({
-        lang: 'Shell',
-        label: example.name,
-        source: curlOf(method, this.#route.path, example),
-      })),
-    }
+  #samples(method: string, id: string, examples: readonly Example[]): Json {
+    const samples = examples.map((example) => ({
+      lang: 'Shell',
+      label: example.name,
+      source: curlOf(method, this.#route.path, example),
+    }))
+    const ofClient = CLIENT_SAMPLES[id]
+    const all = [...samples, ...(ofClient ? [{ lang: 'TypeScript', label: 'perkv/client', source: ofClient }] : [])]
+    return all.length === 0 ? {} : { 'x-codeSamples': all }
   }
 
   #parameters(): Json[] {
