@@ -72,6 +72,37 @@ export interface AttachedKeys {
   readonly more_keys: boolean
 }
 
+/** `GET /v1/admin/load` */
+export interface Load {
+  readonly slow_ms: number
+  readonly slow: readonly SlowRequest[]
+  readonly hot_keys: readonly {
+    readonly key: WireBytes
+    readonly reads_per_minute: number
+    readonly writes_per_minute: number
+  }[]
+}
+
+export interface SlowRequest {
+  readonly request_id?: string
+  readonly method: string
+  readonly route: string
+  readonly status: number
+  readonly started_at: string
+  readonly total_ms: number
+  readonly receive_ms: number
+  readonly queue_ms: number
+  readonly latch_ms: number
+  readonly lock_ms: number
+  readonly read_ms: number
+  readonly write_ms: number
+  readonly other_ms: number
+  readonly keys: readonly WireBytes[]
+  readonly start?: WireBytes
+  readonly end?: WireBytes
+  readonly is_cut: boolean
+}
+
 export interface Wait {
   readonly txn: number
   readonly wait_for_txn: number

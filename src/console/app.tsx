@@ -10,6 +10,7 @@ import { LeasesView } from './leases-view.js'
 import { LiveView } from './live-view.js'
 import { LocksView } from './locks-view.js'
 import { ObserversView } from './observers-view.js'
+import { OwnPrefixes } from './own-prefixes.js'
 import { Empty, Failure } from './parts.js'
 import { readableMs } from './readable-time.js'
 import { addressOf, type Route, useRoute, type View } from './route.js'
@@ -49,7 +50,9 @@ export function App(): JSX.Element {
   )
   const access = status?.access ?? NOTHING
   const safePoint = status?.safe_point ?? 0
-  const session = useMemo(() => ({ server, access, at, safePoint }), [server, access.may_write, at, safePoint])
+  // A new object with each status would load the views again.
+  const rights = JSON.stringify(access)
+  const session = useMemo(() => ({ server, access, at, safePoint }), [server, rights, at, safePoint])
   const isOfKeys = route.view === 'browse' || route.view === 'key'
   const needsToken = error instanceof Refused && error.status === 401
   const takesToken = useRef(false)
@@ -97,7 +100,7 @@ export function App(): JSX.Element {
           (isOfKeys && at !== undefined && at < safePoint ? (
             <BeforeSafePoint safePoint={safePoint} />
           ) : (
-            <ViewOf route={route} />
+            <ViewOf route={route} prefixes={access.prefixes} />
           ))}
       </main>
       {status !== undefined && <Foot status={status} />}
@@ -109,7 +112,7 @@ function isCurrent(view: View, route: Route): boolean {
   return view === route.view || (view === 'browse' && (route.view === 'key' || route.view === 'diff'))
 }
 
-function ViewOf({ route }: { readonly route: Route }): JSX.Element {
+function ViewOf({ route, prefixes }: { readonly route: Route; readonly prefixes: Access['prefixes'] }): JSX.Element {
   const { view, argument } = route
   useEffect(() => {
     const name = view === 'browse' || view === 'key' ? shown(argument) : view
@@ -133,6 +136,7 @@ function ViewOf({ route }: { readonly route: Route }): JSX.Element {
     case 'step':
       return <StepView />
     default:
+      if (prefixes !== undefined && idOf(argument) === '') return <OwnPrefixes prefixes={prefixes} />
       return <BrowseView key={idOf(argument)} prefix={argument} />
   }
 }

@@ -1,11 +1,12 @@
 import type { JSX } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
+import type { ChartPlan } from '../readings/reading.js'
 import { readableMs } from './readable-time.js'
 
 interface Props {
   readonly title: string
-  readonly unit: 'ms' | '/s' | 'MB' | ''
+  readonly unit: ChartPlan['unit']
   readonly labels: readonly string[]
   /** Times in Unix seconds, then one column per label. */
   readonly columns: readonly (readonly (number | null)[])[]
@@ -23,7 +24,8 @@ function readableNumber(value: number): string {
 }
 
 function readable(value: number, unit: Props['unit']): string {
-  return unit === 'ms' ? readableMs(value) : `${readableNumber(value)}${unit}`
+  if (unit === 'ms') return readableMs(value)
+  return unit === '/s' ? `${readableNumber(value)}/s` : `${readableNumber(value)} ${unit}`.trimEnd()
 }
 
 /** One unit per number, so that it fits. */

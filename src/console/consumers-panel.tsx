@@ -16,14 +16,16 @@ export function ConsumersPanel(props: {
   readonly onChange: () => void
 }): JSX.Element {
   const { consumers, onChange } = props
+  const { access } = useSession()
   const [said, say] = useState('')
+  const none = `No consumer is registered${access.prefixes === undefined ? '' : ' in a range that this token reaches'}.`
   return (
     <Panel title="Consumers">
       <p role="status" class="said">
         {said}
       </p>
       {consumers === undefined || consumers.length === 0 ? (
-        <Empty>{consumers === undefined ? 'Loading…' : 'No consumer is registered.'}</Empty>
+        <Empty>{consumers === undefined ? 'Loading…' : none}</Empty>
       ) : (
         <ul class="entries" aria-label="Consumers">
           {consumers.map((consumer) => (

@@ -2,6 +2,7 @@ import type { JSX } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { columnsOf, plansFor, type Reading } from '../readings/reading.js'
 import { Chart } from './chart.js'
+import { LoadPanels } from './load-panels.js'
 import { Empty, Failure } from './parts.js'
 import { takeReading } from './readings.js'
 import { useSession } from './session.js'
@@ -13,7 +14,7 @@ const READINGS_KEPT = 180
 const SPAN_MIN = 30
 
 export function LiveView(): JSX.Element {
-  const { server } = useSession()
+  const { server, access } = useSession()
   const [readings, setReadings] = useState<readonly Reading[]>([])
   const { value, error } = useLoaded(
     (signal) => takeReading(server, readings.at(-1)?.metrics !== undefined || readings.length === 0, signal),
@@ -33,7 +34,9 @@ export function LiveView(): JSX.Element {
           One reading per second, from <code>/metrics</code> and <code>/v1/status</code>.
           {value !== undefined &&
             value.metrics === undefined &&
-            ' This server, or this token, has no /metrics: rates and latencies are not shown.'}
+            (access.prefixes === undefined
+              ? ' This server has no /metrics: rates and latencies are not shown.'
+              : ' Rates, latencies and the machine are for tokens that reach every key.')}
         </p>
       </header>
       <Failure error={error} />
@@ -50,6 +53,7 @@ export function LiveView(): JSX.Element {
           />
         ))}
       </div>
+      <LoadPanels />
     </>
   )
 }

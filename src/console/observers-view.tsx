@@ -41,7 +41,9 @@ export function ObserversView(): JSX.Element {
         </p>
       </header>
       <Failure error={observers.error ?? consumers.error} />
-      {observers.value?.length === 0 && <Empty>No observer is registered.</Empty>}
+      {observers.value?.length === 0 && (
+        <Empty>No observer is registered{access.prefixes && ' in a range that this token reaches'}.</Empty>
+      )}
       {observers.value?.map((observer) => (
         <ObserverPanel key={observer.name} observer={observer} onChange={observers.reload} />
       ))}

@@ -29,7 +29,7 @@ interface Line {
 
 export interface ChartPlan {
   readonly title: string
-  readonly unit: 'ms' | '/s' | 'MB' | ''
+  readonly unit: 'ms' | '/s' | 'MB' | 'GB' | '%' | ''
   readonly lines: readonly Line[]
 }
 
@@ -82,22 +82,48 @@ const RATES: readonly ChartPlan[] = [
   },
 ]
 
-/** Chart of the process, from /metrics. */
-const MEMORY: ChartPlan = {
-  title: 'Memory',
-  unit: 'MB',
-  lines: [
-    { label: 'resident', of: megabytes('process_resident_memory_bytes') },
-    { label: 'heap', of: megabytes('nodejs_heap_size_used_bytes') },
-    { label: 'cache', of: megabytes('perkv_version_cache_bytes') },
-  ],
+/** Charts of the process and its machine, from /metrics. */
+const MACHINE: readonly ChartPlan[] = [
+  {
+    title: 'Processor',
+    unit: '%',
+    // Of one core: over 100 where the engine's threads work too.
+    lines: [{ label: 'used', of: (before, now) => percent(rate('process_cpu_seconds_total')(before, now)) }],
+  },
+  {
+    title: 'Memory',
+    unit: 'MB',
+    lines: [
+      { label: 'resident', of: size('process_resident_memory_bytes', 1e6) },
+      { label: 'heap', of: size('nodejs_heap_size_used_bytes', 1e6) },
+      { label: 'cache', of: size('perkv_version_cache_bytes', 1e6) },
+    ],
+  },
+  {
+    title: 'Disk',
+    unit: 'GB',
+    lines: [
+      { label: 'free', of: size('perkv_disk_free_bytes', 1e9) },
+      { label: 'in use', of: diskUsed },
+      { label: 'by this store', of: size('perkv_store_bytes', 1e9) },
+    ],
+  },
+]
+
+function percent(share: number | undefined): number | undefined {
+  return share === undefined ? undefined : share * 100
 }
 
-function megabytes(name: string): Line['of'] {
+function size(name: string, unit: number): Line['of'] {
   return (_, { metrics }) => {
     const bytes = metrics && sumOf(metrics, name)
-    return bytes === undefined ? undefined : bytes / 1e6
+    return bytes === undefined ? undefined : bytes / unit
   }
+}
+
+function diskUsed(before: Reading, now: Reading): number | undefined {
+  const [all, free] = ['perkv_disk_size_bytes', 'perkv_disk_free_bytes'].map((name) => size(name, 1e9)(before, now))
+  return all === undefined || free === undefined ? undefined : all - free
 }
 
 /** Charts from /v1/status. */
@@ -140,7 +166,9 @@ const STATES: readonly ChartPlan[] = [
 
 export function plansFor(reading: Reading): readonly ChartPlan[] {
   const hasCounts = reading.metrics?.has(`${DURATION}_count`) || reading.metrics?.has('perkv_commits_total')
-  if (hasCounts) return [...RATES, ...STATES, MEMORY]
+  // A store that is shared, or in memory, has no disk of its own.
+  const machine = MACHINE.filter(({ title }) => title !== 'Disk' || reading.metrics?.has('perkv_disk_free_bytes'))
+  if (hasCounts) return [...RATES, ...STATES, ...machine]
   return STATES.map((plan) => ({ ...plan, lines: plan.lines.filter(({ isMetric }) => isMetric !== true) }))
 }
 

@@ -279,77 +279,80 @@ const SCREENS = [
 test.skipIf(!hasBrowser)(
   'no view violates the rules of axe, or scrolls sideways, in dark and light, on a desk and on a phone; none asks elsewhere',
   () =>
-    withServer(async ({ url }) => {
-      const beforeAll = await tso(url)
-      await put(url, 'config%2Fweb', '{"title":"PerKV","tags":["a","b"]}')
-      await put(url, 'k', 'first')
-      await put(url, 'k', 'second')
-      const startTs = await tso(url)
-      await post(url, '/v1/percolator/prewrite', {
-        ...{ mutations: [{ op: 'put', key: 'k2', value: '1' }], primary: 'k2', start_ts: startTs, lock_ttl: 1 },
-      })
-      await fetch(`${url}/v1/observers/one`, {
-        ...{ method: 'PUT', headers: { 'content-type': 'application/json' }, body: '{"prefix": "k"}' },
-      })
-      await send(url, 'PUT', '/v1/leases/up/host-a', { holder: 'host-a', ttl_ms: 600_000 })
-      await send(url, 'PUT', '/v1/consumers/copy', { prefix: 'k' })
-      for (const [colorScheme, width] of SCREENS) {
-        const { page, errors, requested } = await openConsole(url, '', {
-          colorScheme,
-          viewport: { width, height: 800 },
+    withServer(
+      async ({ url }) => {
+        const beforeAll = await tso(url)
+        await put(url, 'config%2Fweb', '{"title":"PerKV","tags":["a","b"]}')
+        await put(url, 'k', 'first')
+        await put(url, 'k', 'second')
+        const startTs = await tso(url)
+        await post(url, '/v1/percolator/prewrite', {
+          ...{ mutations: [{ op: 'put', key: 'k2', value: '1' }], primary: 'k2', start_ts: startTs, lock_ttl: 1 },
         })
-        const check = async (view: string, ready: string) => {
-          await page.goto(`${url}/console#/${view}`)
-          await page.locator(ready).first().waitFor()
-          expect(await violationsIn(page), `${view} ${colorScheme} ${width}`).toEqual([])
-          const beyond = await page.evaluate(
-            'document.documentElement.scrollWidth - document.documentElement.clientWidth',
-          )
-          expect(beyond, `${view} ${width}`).toBe(0)
+        await fetch(`${url}/v1/observers/one`, {
+          ...{ method: 'PUT', headers: { 'content-type': 'application/json' }, body: '{"prefix": "k"}' },
+        })
+        await send(url, 'PUT', '/v1/leases/up/host-a', { holder: 'host-a', ttl_ms: 600_000 })
+        await send(url, 'PUT', '/v1/consumers/copy', { prefix: 'k' })
+        for (const [colorScheme, width] of SCREENS) {
+          const { page, errors, requested } = await openConsole(url, '', {
+            colorScheme,
+            viewport: { width, height: 800 },
+          })
+          const check = async (view: string, ready: string) => {
+            await page.goto(`${url}/console#/${view}`)
+            await page.locator(ready).first().waitFor()
+            expect(await violationsIn(page), `${view} ${colorScheme} ${width}`).toEqual([])
+            const beyond = await page.evaluate(
+              'document.documentElement.scrollWidth - document.documentElement.clientWidth',
+            )
+            expect(beyond, `${view} ${width}`).toBe(0)
+          }
+          await check('browse', '.list .preview bdi')
+          await page.getByLabel('Search').fill('k')
+          await page.getByLabel('Search').press('Enter')
+          await page.getByLabel('Select k', { exact: true }).check()
+          await page.getByRole('button', { name: 'Delete', exact: true }).click()
+          await check('browse', '.hits li')
+          await check('key/config%2Fweb', '.json-name')
+          await page.getByRole('button', { name: 'Expiry' }).click()
+          await check('key/config%2Fweb', '#expiry')
+          await check('key/k', '.columns td.write:not(:empty)')
+          await page.getByRole('button', { name: 'Edit' }).click()
+          await check('key/k', 'textarea')
+          await page.getByRole('button', { name: 'Cancel' }).click()
+          await page.getByRole('link', { name: 'Compare with the version before' }).click()
+          await check(new URL(page.url()).hash.slice(2), '.lines ins')
+          await page.getByRole('link', { name: 'Close the comparison' }).click()
+          await check(`diff?from=${beforeAll}`, '.change ins')
+          await page.getByRole('button', { name: 'Undo all' }).click()
+          await check(`diff?from=${beforeAll}`, '.restored li')
+          await page.goto(`${url}/console#/key/k`)
+          await page.getByRole('slider', { name: 'Time' }).press('PageDown')
+          await check('key/k', '.time.past')
+          await page.getByRole('button', { name: 'Back to now' }).click()
+          await page.goto(`${url}/console#/step`)
+          await page.getByRole('button', { name: 'Load the paper’s bank' }).click()
+          for (const name of ['Begin', 'Next step', 'Next step']) await page.getByRole('button', { name }).click()
+          await page.getByRole('button', { name: 'Die here' }).click()
+          await page.getByRole('button', { name: 'Read at a new timestamp' }).click()
+          await check('step', '.readings .badge')
+          await check('locks', '.entry')
+          await check('leases', '.entry')
+          await page.getByRole('button', { name: 'End' }).click()
+          await check('leases', '.asking')
+          await check('live', '.entry')
+          await check('observers', '.entry')
+          await page.getByText('Register an observer').click()
+          await page.getByRole('button', { name: 'Reset copy' }).click()
+          await check('observers', 'form.whole')
+          await check('feed', '.empty')
+          expect(errors).toEqual([])
+          expect(requested.length).toBeGreaterThan(10)
+          expect(requested.filter((one) => !one.startsWith(`${url}/`) && one !== 'data:,')).toEqual([])
+          await page.context().close()
         }
-        await check('browse', '.list .preview bdi')
-        await page.getByLabel('Search').fill('k')
-        await page.getByLabel('Search').press('Enter')
-        await page.getByLabel('Select k', { exact: true }).check()
-        await page.getByRole('button', { name: 'Delete', exact: true }).click()
-        await check('browse', '.hits li')
-        await check('key/config%2Fweb', '.json-name')
-        await page.getByRole('button', { name: 'Expiry' }).click()
-        await check('key/config%2Fweb', '#expiry')
-        await check('key/k', '.columns td.write:not(:empty)')
-        await page.getByRole('button', { name: 'Edit' }).click()
-        await check('key/k', 'textarea')
-        await page.getByRole('button', { name: 'Cancel' }).click()
-        await page.getByRole('link', { name: 'Compare with the version before' }).click()
-        await check(new URL(page.url()).hash.slice(2), '.lines ins')
-        await page.getByRole('link', { name: 'Close the comparison' }).click()
-        await check(`diff?from=${beforeAll}`, '.change ins')
-        await page.getByRole('button', { name: 'Undo all' }).click()
-        await check(`diff?from=${beforeAll}`, '.restored li')
-        await page.goto(`${url}/console#/key/k`)
-        await page.getByRole('slider', { name: 'Time' }).press('PageDown')
-        await check('key/k', '.time.past')
-        await page.getByRole('button', { name: 'Back to now' }).click()
-        await page.goto(`${url}/console#/step`)
-        await page.getByRole('button', { name: 'Load the paper’s bank' }).click()
-        for (const name of ['Begin', 'Next step', 'Next step']) await page.getByRole('button', { name }).click()
-        await page.getByRole('button', { name: 'Die here' }).click()
-        await page.getByRole('button', { name: 'Read at a new timestamp' }).click()
-        await check('step', '.readings .badge')
-        await check('locks', '.entry')
-        await check('leases', '.entry')
-        await page.getByRole('button', { name: 'End' }).click()
-        await check('leases', '.asking')
-        await check('live', 'canvas')
-        await check('observers', '.entry')
-        await page.getByText('Register an observer').click()
-        await page.getByRole('button', { name: 'Reset copy' }).click()
-        await check('observers', 'form.whole')
-        await check('feed', '.empty')
-        expect(errors).toEqual([])
-        expect(requested.length).toBeGreaterThan(10)
-        expect(requested.filter((one) => !one.startsWith(`${url}/`) && one !== 'data:,')).toEqual([])
-        await page.context().close()
-      }
-    }),
+      },
+      ['--slow-ms', '1'],
+    ),
 )

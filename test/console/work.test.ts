@@ -1,4 +1,6 @@
+import { writeFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
+import { withTempDir } from '../process/server-process.js'
 import { endBrowserAfterAll, get, hasBrowser, openConsole, post, put, send, withServer } from './browser.js'
 
 endBrowserAfterAll()
@@ -155,5 +157,114 @@ describe.skipIf(!hasBrowser)('transactions that hold locks', () => {
       await page.getByText(`The transaction of ${async} was rolled back`).waitFor()
       await page.getByText('Nobody holds a lock').waitFor()
       expect(errors).toEqual([])
+    }))
+})
+
+describe.skipIf(!hasBrowser)('what a server is busy with', () => {
+  test('the machine, slow requests with their keys, and hot keys', () =>
+    withServer(
+      async ({ url }) => {
+        for (let i = 0; i < 2000; i += 100)
+          await Promise.all(Array.from({ length: 100 }, () => fetch(`${url}/v1/kv/hot`)))
+        const { page, errors } = await openConsole(url, '#/live', PHONE)
+        for (const [chart, value] of [
+          ['Processor', /used \d.* %/],
+          ['Memory', /resident \d.* MB/],
+          ['Disk', /free \d.* GB/],
+        ] as const)
+          await page.getByRole('region', { name: chart }).getByText(value).waitFor()
+        await page.getByRole('list', { name: 'Hot keys' }).getByRole('link', { name: 'hot' }).waitFor()
+        // It waits for a lock for as long as it may.
+        const mutations = [{ op: 'put', key: 'slow/<b>key', value: 'x' }]
+        const { ts } = await post(url, '/v1/percolator/tso', {})
+        await post(url, '/v1/percolator/prewrite', {
+          ...{ mutations, primary: 'slow/<b>key', start_ts: ts, lock_ttl: 600_000 },
+        })
+        await expect(put(url, 'slow%2F%3Cb%3Ekey?lock_wait_ms=1500', 'x')).rejects.toThrow('key_locked')
+        const slow = page.getByRole('list', { name: 'Slow requests' }).getByRole('listitem')
+        const refused = slow.filter({ has: page.getByText('423', { exact: true }) })
+        await refused.getByText(/^\d+\.\d s$/).waitFor()
+        await refused.getByText(/^locks \d+\.\d s/).waitFor()
+        await refused.getByRole('link', { name: 'slow/<b>key' }).click()
+        await page.getByRole('heading', { name: 'slow/<b>key' }).waitFor()
+        expect(errors).toEqual([])
+      },
+      ['--slow-ms', '1000'],
+    ))
+})
+
+describe.skipIf(!hasBrowser)('tokens', () => {
+  const [ALL, EYE, ONE, TWO] = ['all', 'eye', 'one', 'two'].map((name) => `${name}-token-0123456789`)
+
+  test('one of a prefix begins there and is told what is not for it; a read-only one has no buttons that write', () =>
+    withTempDir(async (directory) => {
+      const tokens = `${directory}/tokens`
+      const lines = [`rw ${ALL}`, `ro ${EYE}`, `rw ${ONE} prefix=own/`, `ro ${TWO} prefix=own/ prefix=tmp/`]
+      await writeFile(tokens, `${lines.join('\n')}\n`, { mode: 0o600 })
+      await withServer(
+        async ({ url }) => {
+          const write = (method: string, path: string, body: string) =>
+            fetch(url + path, {
+              ...{ method, body },
+              headers: { authorization: `Bearer ${ALL}`, 'content-type': 'application/json' },
+            })
+          await write('PUT', '/v1/kv/own%2Fkey', 'x')
+          await write('PUT', '/v1/leases/own/a', '{"holder": "me", "ttl_ms": 600000}')
+          await write('PUT', '/v1/leases/other', '{"holder": "me", "ttl_ms": 600000}')
+          await write('PUT', '/v1/observers/theirs', '{"prefix": "other/"}')
+          await write('PUT', '/v1/observers/ours', '{"prefix": "own/"}')
+          await write('PUT', '/v1/consumers/ours', '{"prefix": "own/"}')
+          const { page, errors } = await openConsole(url, '', PHONE)
+          const use = async (token: string | undefined) => {
+            const forget = page.getByRole('button', { name: 'Forget token' })
+            if (await forget.isVisible()) await forget.click()
+            await page.getByLabel('Token').fill(String(token))
+            await page.getByRole('button', { name: 'Use' }).click()
+          }
+          const view = (name: string) => page.getByRole('link', { name, exact: true }).click()
+
+          for (const hash of ['#/browse', '#/leases', '#/live', '#/observers', '#/locks', '#/key/own%2Fkey']) {
+            await page.goto(`${url}/console${hash}`)
+            await use('a-wrong-token-0123456789')
+            await page.getByRole('heading', { name: 'Wrong token' }).waitFor()
+          }
+
+          await page.goto(`${url}/console#/browse`)
+          await use(ONE)
+          await page.getByRole('link', { name: 'key', exact: true }).waitFor()
+          expect(page.url()).toMatch(/#\/browse\/own%2F$/)
+          await view('Live')
+          await page.getByText('Rates, latencies and the machine are for tokens that reach every key').waitFor()
+          await page.getByText('Slow requests and hot keys are for tokens that reach every key').waitFor()
+          await view('Leases')
+          await page.getByRole('heading', { name: 'own/a' }).waitFor()
+          expect(await page.getByRole('heading', { name: 'other' }).count()).toBe(0)
+          await view('Observers')
+          await page.getByRole('heading', { name: 'ours' }).first().waitFor()
+          expect(await page.getByText('theirs').count()).toBe(0)
+          await view('Locks')
+          await page.getByText('Waits are for tokens without prefixes').waitFor()
+          expect(await page.getByRole('alert').count()).toBe(0)
+
+          await use(TWO)
+          await view('Live')
+          await page.getByText('Slow requests and hot keys are for tokens that reach every key').waitFor()
+          await view('Browse')
+          await page.getByRole('link', { name: 'tmp/' }).waitFor()
+          await page.getByRole('link', { name: 'own/' }).click()
+          await page.getByRole('link', { name: 'key', exact: true }).waitFor()
+          await use(EYE)
+          await view('Observers')
+          await page.getByRole('heading', { name: 'theirs' }).waitFor()
+          const acting = /^(End|Delete|Reset|Backfill|Pause|Register|Force|Resolve|Skip|Retry)/
+          expect(await page.getByRole('button', { name: acting }).count()).toBe(0)
+          await view('Leases')
+          await page.getByRole('heading', { name: 'other' }).waitFor()
+          expect(await page.getByRole('button', { name: acting }).count()).toBe(0)
+          await page.getByText('read only').waitFor()
+          expect(errors).toEqual([])
+        },
+        ['--token-file', tokens],
+      )
     }))
 })
