@@ -1,6 +1,6 @@
 import type { SlowRequests } from '../load/slow-requests.js'
-import { touchedByCall } from '../load/touched-keys.js'
 import type { Call } from './call.js'
+import { touchedByCall } from './touched-by-call.js'
 
 export function logSlowCall(slow: SlowRequests, call: Call): void {
   const { beganMs, startedMs, endedMs, asked, answer, meter, id: reqId } = call

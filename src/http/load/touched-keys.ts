@@ -1,7 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { afterPrefix, type KeyRange } from '../../bytes/key-range.js'
 import type { Op } from '../../txn/op.js'
-import type { Asked } from '../fast-lane/asked.js'
 import { isWireBytes, toBytes } from '../wire/bytes.js'
 import { KEY_ROUTE, TXN_KEY_ROUTE } from '../wire/key-url.js'
 import { percentDecode, type RawQuery } from '../wire/query.js'
@@ -13,15 +12,9 @@ export interface TouchedKeys {
   readonly writes: boolean
 }
 
-const NOTHING: TouchedKeys = { keys: [], writes: false }
+export const NOTHING_TOUCHED: TouchedKeys = { keys: [], writes: false }
 
-export function touchedByCall(asked: Asked): TouchedKeys {
-  if (asked.kind === 'get') return { keys: [asked.key], writes: false }
-  if (asked.kind === 'lease') return NOTHING
-  return touchedByOps(asked.kind === 'kv_read' ? asked.read.ops : asked.txn.ops)
-}
-
-function touchedByOps(ops: readonly Op[]): TouchedKeys {
+export function touchedByOps(ops: readonly Op[]): TouchedKeys {
   return {
     keys: ops.flatMap((op) => ('key' in op ? [op.key] : [])),
     range: ops.find((op): op is Op & KeyRange => !('key' in op)),
@@ -34,7 +27,7 @@ export function touchedByRequest({ raw, routeOptions, body, query }: FastifyRequ
   const writes = routeOptions.config?.access === 'write'
   if (raw.keyInUrl !== undefined) {
     const isKey = routeOptions.url === KEY_ROUTE || routeOptions.url === TXN_KEY_ROUTE
-    return isKey ? { keys: decoded(raw.keyInUrl), writes } : NOTHING
+    return isKey ? { keys: decoded(raw.keyInUrl), writes } : NOTHING_TOUCHED
   }
   if (!isObject(body)) return { keys: [], range: rangeIn(query as RawQuery, decoded), writes }
   const parts = [listOf(body['ops']), listOf(body['mutations'])].flat().filter(isObject)
