@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { routesOf } from '../../../src/http/routes/route-list.js'
+import { load } from '../../../src/http/wire/schemas/load.js'
 import type { Schema } from '../../../src/http/wire/schemas/schema.js'
 import { HoldingLock } from '../../../src/http/wire/schemas/values.js'
 import { Targets } from '../../../src/webhooks/targets.js'
@@ -15,8 +16,8 @@ const OF_TROUBLE = [
   'DELETE /v1/leases/:name 200 json.deleting',
 ]
 
-/** The tour has no token with prefixes. */
-const OF_SCOPED = ['GET /v1/status 200 json.access.prefixes']
+/** The tour has no token with prefixes, and none that expires. */
+const OF_SCOPED = ['prefixes', 'expires_at'].map((name) => `GET /v1/status 200 json.access.${name}`)
 
 /** Parts of long transactions, expiries, failures in the middle of a stream, and locks that hold the feed back have tests of their own. */
 const OF_FEEDS = [
@@ -30,8 +31,11 @@ const OF_FEEDS = [
 /** This server has its store to itself; `test/bigtable/` has others. */
 const OF_SHARED = ['oracle', 'server', 'servers'].map((name) => `GET /v1/status 200 json.${name}`)
 
-/** A new observer has no workers. */
-const OF_OTHERS = ['worker', 'claimed', 'seen_at'].map((name) => `PUT /v1/observers/:name 201 json.workers[].${name}`)
+/** A new observer has no workers; `test/http/observers-claims.test.ts` has the value of an expired key. */
+const OF_OTHERS = [
+  ...['worker', 'claimed', 'seen_at'].map((name) => `PUT /v1/observers/:name 201 json.workers[].${name}`),
+  'POST /v1/observers/:name/claim 200 json.notifications[].old',
+]
 
 /** `test/http/webhooks.test.ts` has failures, with all of these. */
 const OF_WEBHOOKS = [
@@ -47,6 +51,14 @@ const OF_WEBHOOKS = [
 function isWhole(format: string): boolean {
   return format !== 'events'
 }
+
+/** `test/http/load/load.test.ts` has slow requests and hot keys. */
+const OF_LOAD = ['slow', 'hot_keys'].flatMap((list) => {
+  const { properties = {} } = load.answers[200]?.json ?? {}
+  return Object.keys(properties[list]?.items?.properties ?? {}).map(
+    (name) => `GET /v1/admin/load 200 json.${list}[].${name}`,
+  )
+})
 
 /** Calls everything, so that each answer comes with each of its fields once. */
 class Tour {
@@ -140,6 +152,7 @@ class Tour {
     ]
     const put = { op: 'put', key: 'attached', value: '1', lease: 'up' }
     await this.#post('/v1/txn', { checks: [{ lease: 'up', fence }], ops: [put] })
+    await this.#send('GET', '/v1/leases/up?keys=1')
     await this.#post('/v1/txn', { ops })
     await this.#readKeys('/v1/kv')
     await this.#send('GET', '/v1/kv?prefix=attached')
@@ -302,6 +315,7 @@ class Tour {
     await this.#send('GET', '/livez')
     await this.#send('GET', '/readyz')
     await this.#send('GET', '/metrics')
+    await this.#send('GET', '/v1/admin/load')
     const { headers } = await this.server.get('/openapi.json')
     await this.#send('GET', '/openapi.json', { 'if-none-match': String(headers['etag']) })
   }
@@ -352,6 +366,6 @@ test('every answer of every route has a schema, and every field of the schemas i
   expect([...seen.keys()].sort()).toEqual(described.sort())
   const unseen = [...seen].flatMap(([name, { schema, values }]) => (schema ? unseenFields(schema, values, name) : []))
   expect(unseen.sort()).toEqual(
-    [...OF_OTHERS, ...OF_SHARED, ...OF_TROUBLE, ...OF_SCOPED, ...OF_FEEDS, ...OF_WEBHOOKS].sort(),
+    [...OF_OTHERS, ...OF_SHARED, ...OF_TROUBLE, ...OF_SCOPED, ...OF_FEEDS, ...OF_WEBHOOKS, ...OF_LOAD].sort(),
   )
 })
