@@ -73,6 +73,11 @@ export function isParked<C extends Pick<Cell, 'notification' | 'failure'>>(
   return notification === undefined && failure !== undefined && failure.parkedTs > 0
 }
 
+/** More would be no number in the end, which times a back-off of 0 is none either. */
+const DOUBLINGS_MAX = 40
+
 function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {
-  return Math.min(backoffMaxMs, backoffMs * 2 ** (attempts - 1)) * (1 - JITTER + 2 * JITTER * random)
+  return (
+    Math.min(backoffMaxMs, backoffMs * 2 ** Math.min(attempts - 1, DOUBLINGS_MAX)) * (1 - JITTER + 2 * JITTER * random)
+  )
 }

@@ -102,13 +102,14 @@ export class Courier {
     const { txns, upTo } = batchOf(page, webhook.failure?.upTo)
     const present = this.#sources.webhook() // It may have changed while the page waited.
     try {
-      if (txns.length === 0 || present === undefined) return
+      if (txns.length === 0 || present?.id !== webhook.id) return
       const failed = await this.#send(present, txns, page.rest)
       if (this.#signal.aborted) return // Another server may deliver by now.
       if (failed !== undefined) return await this.#sources.failed(present, failed, upTo)
     } finally {
       await page.rest?.return({ resolvedTs: 0, nextTs: 0 })
     }
+    if (this.#sources.webhook()?.id !== webhook.id) return // Another one has its name by now.
     await this.#sources.acknowledge(consumer, from, upTo)
     this.#isInGap = false
     await this.#sources.delivered(present)
@@ -133,8 +134,8 @@ export class Courier {
     const url = new URL(webhook.url)
     const { targets, userAgent } = this.#sources
     if (!targets.allows(url)) return { error: '--webhook-targets of this server does not allow the url' }
-    if (this.#signal.aborted) return { error: 'the server stopped sending' }
     const body = await bodyOf(webhook.name, txns)
+    if (this.#signal.aborted) return { error: 'the server stopped sending' }
     const id = messageId(webhook.name, txns, part)
     const timestamp = Math.floor(Date.now() / 1000) // Targets compare it with their clocks.
     const headers = {
@@ -149,12 +150,17 @@ export class Courier {
   }
 }
 
-/** @param upTo end of the batch that has failed: it is tried again as it was, so that its id names what is in it. */
+/**
+ * @param upTo end of the batch that has failed: it is tried again as it was, so that its id names what is in it. After a change of
+ *   the options, or a reset, the page may end before it.
+ */
 function batchOf({ txns, nextTs, rest }: FeedPage, upTo: Timestamp | undefined) {
   const [first] = txns
   if (rest !== undefined && first !== undefined) return { txns, upTo: first.commitTs }
   const again = upTo === undefined ? [] : txns.filter(({ commitTs }) => commitTs <= upTo)
-  return upTo === undefined || again.length === 0 ? { txns, upTo: nextTs } : { txns: again, upTo }
+  return upTo === undefined || again.length === 0
+    ? { txns, upTo: nextTs }
+    : { txns: again, upTo: Math.min(upTo, nextTs) }
 }
 
 /** Two messages of one id have the same transactions, because the feed has all of those in between. */

@@ -34,9 +34,11 @@ export function post({ url, headers, body, timeoutMs, signal }: Posting): Promis
     let late = (): void => end({ error: `no answer within ${timeoutMs} ms` })
     const timer = setTimeout(() => late(), timeoutMs)
     const unlisten = onAbort(signal, () => end({ error: 'the server stopped sending' }))
-    request.on('error', (error: NodeJS.ErrnoException) =>
-      end({ error: error.message || (error.code ?? 'no connection') }),
-    )
+    request.on('error', ({ code, message }: NodeJS.ErrnoException) => {
+      // The message of such an error has names in the certificate of the target.
+      if (code?.startsWith('ERR_TLS')) end({ error: code, text: message })
+      else end({ error: message || (code ?? 'no connection') })
+    })
     request.on('close', () => end({ error: 'the connection was closed without an answer' }))
     request.on('response', (response) => {
       const { statusCode: status = 0 } = response

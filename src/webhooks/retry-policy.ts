@@ -4,6 +4,8 @@ import type { Timestamp } from '../timestamp.js'
 
 /** Waits vary by this fraction either way, so that webhooks that failed together do not return together. */
 const JITTER = 0.2
+/** More would be no number in the end, which times a wait of 0 is none either. */
+const DOUBLINGS_MAX = 40
 /** A target that answers so wants no more requests. */
 const GONE = 410
 /** Answers whose `Retry-After` counts: too many requests, and unavailable. */
@@ -53,7 +55,7 @@ export function afterFailedAttempt(
 ): Failure {
   const attempts = (before?.attempts ?? 0) + 1
   const isParked = status === GONE || (options.maxAttempts > 0 && attempts >= options.maxAttempts)
-  const backoffMs = Math.min(options.backoffMaxMs, options.backoffMs * 2 ** (attempts - 1))
+  const backoffMs = Math.min(options.backoffMaxMs, options.backoffMs * 2 ** Math.min(attempts - 1, DOUBLINGS_MAX))
   const askedMs = PUT_OFF.has(status) ? retryAfterMs(retryAfter, nowMs) : 0
   const waitMs = Math.max(backoffMs * (1 - JITTER + 2 * JITTER * random), askedMs)
   return {

@@ -1,8 +1,8 @@
 import { invalid } from '../errors/kv-error.js'
 
 const URL_LENGTH_MAX = 2048
-/** Slashes and backslashes that a target might decode after its path was compared. */
-const HIDDEN_SEPARATOR = /%2f|%5c/i
+/** Slashes, backslashes and steps upwards that a target might find after the path was compared. */
+const HIDDEN_STEPS = /%2f|%5c|%25|\/\.{1,2};/i
 
 /**
  * The URLs that the operator allows: those with the origin of one of some URLs, below its path. Names are compared as they are
@@ -51,6 +51,6 @@ function plainUrl(text: string): URL | string {
   if (url.protocol !== 'http:' && url.protocol !== 'https:') return 'must begin with http:// or https://'
   if (url.username !== '' || url.password !== '') return 'must not hold credentials'
   if (url.hash !== '') return 'must have no fragment'
-  if (HIDDEN_SEPARATOR.test(url.pathname)) return 'must not hold encoded slashes'
+  if (HIDDEN_STEPS.test(url.pathname)) return 'must not hold encoded slashes or percent signs, or dots with a semicolon'
   return url
 }

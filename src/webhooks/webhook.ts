@@ -1,3 +1,4 @@
+import { WEBHOOK_CONSUMERS } from '../changes/rules/consumer.js'
 import { KvError } from '../errors/kv-error.js'
 import type { GivenRange } from '../percolator/given-range.js'
 import type { Timestamp } from '../timestamp.js'
@@ -26,7 +27,7 @@ export interface Webhook extends WebhookOptions {
 
 /** The position of a webhook is that of a consumer with this name. */
 export function consumerOf(webhook: string): string {
-  return `webhook.${webhook}`
+  return `${WEBHOOK_CONSUMERS}${webhook}`
 }
 
 export function noSuchWebhook(name: string): KvError<'not_found'> {

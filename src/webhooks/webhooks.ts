@@ -312,9 +312,9 @@ export class Webhooks {
     const facts = { webhook: name, target: new URL(url).origin, attempts, error: attempt.error }
     if (isParked) this.#options.log.warn(facts, 'the webhook is parked: it needs a retry, or a skip')
     else if (attempts === 1) this.#options.log.warn(facts, 'a delivery of the webhook has failed: it is tried again')
-    await this.#change(name, (present) => (present.url === url ? failure : present.failure)).catch(
-      passOver('not_found'),
-    )
+    // A retry, a skip or a reset since the attempt began counts, and not the attempt.
+    const isSame = ({ changeTs }: Webhook): boolean => changeTs === webhook.changeTs
+    await this.#change(name, (present) => (isSame(present) ? failure : present.failure)).catch(passOver('not_found'))
   }
 
   #tellGap(name: string): void {

@@ -115,6 +115,24 @@ describe('deliveries', () => {
     expect(hooked.receiver.all.map(({ txns }) => txns.length)).toEqual([3, 3, 1])
   })
 
+  test('after a failure a smaller batch leaves nothing out', async () => {
+    const hooked = await Hooked.start()
+    await hooked.server.beginFeed()
+    const commits: number[] = []
+    for (let i = 0; i < 4; i++) commits.push(await hooked.server.put(`doc/${i}`, 'x'))
+    hooked.receiver.answers = (response) => response.writeHead(500).end()
+    await hooked.put({ since_ts: (commits[0] ?? 0) - 1, max_attempts: 0 })
+    await hooked.untilState('retrying')
+    await hooked.put({ batch: 1, max_attempts: 0 })
+    hooked.receiver.answers = (response, { txns }) => {
+      const isOne = txns.length === 1
+      if (!isOne) hooked.receiver.all.pop()
+      response.writeHead(isOne ? 204 : 500).end()
+    }
+    await hooked.untilDelivered(commits.at(-1) ?? 0)
+    expect(hooked.receiver.commits.slice(-4)).toEqual(commits)
+  })
+
   test('a transaction that is longer than a page comes in parts', async () => {
     const hooked = await Hooked.start({ limits: { pageBytesMax: 2000 } })
     await hooked.put()
@@ -338,6 +356,17 @@ describe('calls', () => {
     okBody(await hooked.server.get('/v1/webhooks/hook', as(RO)))
     expectProblem(await hooked.server.post('/v1/webhooks/hook/retry', {}, as(RO)), 'forbidden')
     expectProblem(await hooked.server.get('/v1/webhooks/hook', as(APP)), 'forbidden')
+    // Nor is its position for a token with prefixes, though it covers the range.
+    const { server } = hooked
+    expectProblem(await server.post('/v1/consumers/webhook.hook/ack', { ts: 1 }, as(APP)), 'not_found')
+    expectProblem(await server.post('/v1/consumers/webhook.hook/reset', {}, as(APP)), 'not_found')
+    expectProblem(await server.send('DELETE', '/v1/consumers/webhook.hook', as(APP)), 'not_found')
+    const body = JSON.stringify({ prefix: 'doc/' })
+    const json = { ...as(APP), 'content-type': 'application/json' }
+    expectProblem(await server.send('PUT', '/v1/consumers/webhook.other', json, body), 'forbidden')
+    const positions = [{ consumer: 'webhook.hook', from: 1, ts: 2 }]
+    expectProblem(await server.post('/v1/txn', { positions }, as(APP)), 'not_found')
+    okBody(await server.get('/v1/consumers/webhook.hook', as(RW)))
   })
 })
 

@@ -31,6 +31,11 @@ describe('waits', () => {
     expect(failed({ attempts }, {}, 1).nextMs).toBe(NOW + waitMs * 1.2)
   })
 
+  test('without a back-off, after any number of attempts', () => {
+    const options = { ...OPTIONS, maxAttempts: 0, backoffMs: 0 }
+    for (const attempts of [0, 1024, 1_000_000]) expect(failed({ attempts }, {}, 1, options).nextMs).toBe(NOW)
+  })
+
   test.each([
     [429, '7', 7000],
     [503, '7', 7000],

@@ -32,6 +32,8 @@ test.each([
   'https://hooks.example.com/in/..%2fout',
   'https://hooks.example.com/in/..%5cout',
   'https://hooks.example.com/in\\..\\..\\out',
+  'https://hooks.example.com/in/..;/out',
+  'https://hooks.example.com/in/%252e%252e%252fout',
   'http://hooks.example.com/in/a',
   'https://hooks.example.com.evil.test/in/',
   'https://hooks.example.com@evil.test/in/',

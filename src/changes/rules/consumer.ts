@@ -24,6 +24,9 @@ export interface Consumer {
   readonly commitTs: Timestamp
 }
 
+/** Names of consumers that are positions of webhooks begin so. Tokens with prefixes must not move them. */
+export const WEBHOOK_CONSUMERS = 'webhook.'
+
 export function noSuchConsumer(name: string): KvError<'not_found'> {
   return new KvError('not_found', `there is no consumer ${name}`, {})
 }

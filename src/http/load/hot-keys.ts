@@ -10,6 +10,8 @@ const MEMORY_S = 60
 /** A key that was met less often may be there by chance. */
 const MET_MIN = 3
 const SCALE_MAX = 1e100
+/** Longer keys are refused by default, and would only take memory. */
+const KEY_BYTES_COUNTED = 4096
 
 export interface HotKey {
   readonly key: Uint8Array
@@ -57,7 +59,7 @@ export class HotKeys {
     this.#left = gap()
     // One key stands for all of them: a long list must not push out what was counted.
     const key = keys[Math.floor(Math.random() * keys.length)]
-    if (key === undefined) return
+    if (key === undefined || key.length > KEY_BYTES_COUNTED) return
     const place = this.#placeOf(key)
     const counted = this.#counted[place] as Counted
     const weight = keys.length * this.#scale()

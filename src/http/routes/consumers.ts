@@ -2,8 +2,9 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { OwnedNames } from '../../access/shares.js'
 import type { PageRequest } from '../../bytes/sorted-map.js'
 import type { ConsumerState } from '../../changes/rules/changes-api.js'
-import { noSuchConsumer } from '../../changes/rules/consumer.js'
+import { noSuchConsumer, WEBHOOK_CONSUMERS } from '../../changes/rules/consumer.js'
 import { answer } from '../wire/answer.js'
+import { mayUseConsumer } from '../wire/commit-effects.js'
 import { decoderOf } from '../wire/decode.js'
 import { answerPage, LISTING } from '../wire/list-page.js'
 import { nameInPath } from '../wire/name.js'
@@ -22,7 +23,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
     const name = nameInPath(request, 'consumer')
     await consumers.refresh(name)
     const range = consumers.rangeOf(name)
-    if (range === undefined || !request.grant.mayAccessRange(range)) throw noSuchConsumer(name)
+    if (range === undefined || !mayUseConsumer(request.grant, name, range)) throw noSuchConsumer(name)
     return name
   }
 
@@ -30,6 +31,7 @@ export function consumerRoutes(app: FastifyInstance, { database, limits }: AppCo
   const decodePut = decoderOf(schemas.put.body, limits)
   app.put(CONSUMER, { schema: schemas.put, config: { access: 'write' } }, async (request, reply) => {
     const name = nameInPath(request, 'consumer')
+    if (name.startsWith(WEBHOOK_CONSUMERS)) request.grant.requireEveryKey()
     const { prefix, start, end, ...options } = await decodePut(request)
     const range = givenRangeOf({ prefix, start, end }, 'prefix')
     const put = () => consumers.put(name, { range, ...options })

@@ -1,6 +1,7 @@
 import type { Grant } from '../../access/grant.js'
+import type { KeyRange } from '../../bytes/key-range.js'
 import { keyText } from '../../bytes/key-text.js'
-import { noSuchConsumer } from '../../changes/rules/consumer.js'
+import { noSuchConsumer, WEBHOOK_CONSUMERS } from '../../changes/rules/consumer.js'
 import type { Database } from '../../database/database.js'
 import { invalid, KvError } from '../../errors/kv-error.js'
 import { printKey } from '../../errors/print-key.js'
@@ -91,8 +92,12 @@ export function requireAccess(commitEffects: CommitEffects, grant: Grant, { stor
   }
   for (const { consumer } of positions) {
     const range = changes.consumers.rangeOf(consumer)
-    if (range !== undefined && !grant.mayAccessRange(range)) throw noSuchConsumer(consumer)
+    if (range !== undefined && !mayUseConsumer(grant, consumer, range)) throw noSuchConsumer(consumer)
   }
+}
+
+export function mayUseConsumer(grant: Grant, name: string, range: KeyRange): boolean {
+  return grant.mayAccessRange(range) && !(grant.isScoped && name.startsWith(WEBHOOK_CONSUMERS))
 }
 
 /**

@@ -103,9 +103,14 @@ export function syncedEachSecond(engine: Engine, directory: string, sync = syncL
 }
 
 async function syncLogs(directory: string): Promise<void> {
-  const logs = (await readdir(directory)).filter((name) => name.endsWith('.log'))
+  // Oldest first, so that later writes are not on disk without earlier ones.
+  const logs = (await readdir(directory)).filter((name) => name.endsWith('.log')).sort(byNumber)
   for (const name of logs) await syncLog(join(directory, name))
   await syncDirectory(directory)
+}
+
+function byNumber(one: string, other: string): number {
+  return Number.parseInt(one, 10) - Number.parseInt(other, 10)
 }
 
 async function syncLog(path: string): Promise<void> {
