@@ -35,8 +35,8 @@ export interface ClientCommand {
   readonly example: string
   /** Runs until SIGINT, which is its normal end. */
   readonly isEndless: boolean
-  /** @returns `absent` for the exit code 1 without a message. */
-  run(call: Call): Promise<'absent' | undefined>
+  /** @returns what the exit code 1 without a message is for: an absent key, or a no to the question of the command. */
+  run(call: Call): Promise<'absent' | 'declined' | undefined>
 }
 
 /** Checks the names of the flags that the command reads. */
@@ -46,7 +46,7 @@ export function clientCommand<const F extends Flags>(command: {
   readonly about: string
   readonly example: string
   readonly isEndless?: boolean
-  run(call: Call<keyof F & string>): Promise<'absent' | undefined>
+  run(call: Call<keyof F & string>): Promise<'absent' | 'declined' | undefined>
 }): ClientCommand {
   return { operands: [], isEndless: false, flags: {}, ...command }
 }
@@ -119,9 +119,9 @@ ${command.example.replace(/^/gm, '  ')}
           note,
         })
         await screen.flush()
-        if (outcome !== 'absent') return
+        if (outcome === undefined) return
         process.exitCode = 1
-        if (isTTY) note('there is no such key')
+        if (isTTY && outcome === 'absent') note('there is no such key')
       } catch (error) {
         await screen.flush()
         throw failureOf(error)

@@ -45,20 +45,23 @@ $ perkv del --prefix session/ --yes
   },
 })
 
-async function deletePrefix(call: Call<'yes'>, prefix: Uint8Array): Promise<undefined> {
-  const { db, flags, screen, confirm, note } = call
+async function deletePrefix(call: Call<'yes'>, prefix: Uint8Array): Promise<'declined' | undefined> {
+  const { db, flags, screen, signal, confirm, note } = call
   if (!flags.isSet('yes')) {
     if (confirm === undefined) throw new UsageError('--prefix asks on a terminal: here, give --yes')
-    const count = await db.count({ prefix })
-    if (count > 0 && !(await confirm(`Delete ${amount(count, 'key')} with the prefix "${shown(prefix)}"?`))) {
+    // Of a snapshot below the oldest lock: the keys of running commits may come on top.
+    const count = await db.count({ prefix, signal })
+    if (!(await confirm(`Delete at least ${amount(count, 'key')} with the prefix "${shown(prefix)}"?`))) {
       note('nothing is deleted')
-      return screen.answer({ deleted: 0 })
+      await screen.answer({ deleted: 0 })
+      return 'declined'
     }
   }
   let deleted = 0
   try {
     for (let more = true; more; ) {
-      const portion = await db.deleteRange({ prefix, limit: PORTION })
+      signal.throwIfAborted()
+      const portion = await db.deleteRange({ prefix, limit: PORTION, signal })
       deleted += portion.deleted
       more = portion.more
     }

@@ -253,7 +253,7 @@ class Shell {
         this.#note('interrupted; a write may have taken effect')
       }
       if (outcome === 'absent') this.#note('there is no such key')
-      if (outcome === INTERRUPTED || outcome === 'absent') process.exitCode = this.#isTerminal ? 0 : 1
+      if (outcome !== undefined) process.exitCode = this.#isTerminal ? 0 : 1
     } finally {
       this.#interrupt = undefined
     }

@@ -3,7 +3,7 @@ import type { Connection } from '../../../src/client/index.js'
 import { UsageError } from '../../../src/server/flags.js'
 import { connectTo } from '../../coordinator/support.js'
 import { type Json, type TestServer, testServers } from '../../http/support.js'
-import { linesOf, runCommand } from './run-command.js'
+import { linesOf, parsed, runCommand } from './run-command.js'
 
 const start = testServers()
 let server: TestServer
@@ -28,8 +28,9 @@ describe('del --prefix', () => {
   test('says how many keys it would delete, and asks', async () => {
     for (const key of ['a/1', 'a/2', 'b/1']) await db.put(key, 'v')
     const no = asked(false)
-    expect(await linesOf(db, ['del', '--prefix', 'a/'], { confirm: no.confirm })).toEqual([{ deleted: 0 }])
-    expect(no.questions).toEqual(['Delete 2 keys with the prefix "a/"?'])
+    const { output, outcome } = await runCommand(db, ['del', '--prefix', 'a/'], { confirm: no.confirm })
+    expect([parsed(output.toString()), outcome]).toEqual([[{ deleted: 0 }], 'declined'])
+    expect(no.questions).toEqual(['Delete at least 2 keys with the prefix "a/"?'])
     expect(await db.count({})).toBe(3)
     expect(await linesOf(db, ['del', '--prefix', 'a/'], asked(true))).toEqual([{ deleted: 2 }])
     expect(await db.count({})).toBe(1)
@@ -42,10 +43,24 @@ describe('del --prefix', () => {
     expect(await linesOf(db, ['del', '--prefix', 'a', '--yes'])).toEqual([{ deleted: 0 }])
   })
 
-  test('does not ask for nothing', async () => {
-    const never = asked(true)
-    expect(await linesOf(db, ['del', '--prefix', 'a/'], { confirm: never.confirm })).toEqual([{ deleted: 0 }])
-    expect(never.questions).toEqual([])
+  test('asks also where it counts nothing, because a running commit may bring keys', async () => {
+    const confirm = async () => {
+      await db.put('a/1', 'v')
+      return false
+    }
+    expect(await linesOf(db, ['del', '--prefix', 'a/'], { confirm })).toEqual([{ deleted: 0 }])
+    expect(await db.count({})).toBe(1)
+  })
+
+  test('deletes nothing more once it is interrupted', async () => {
+    await db.put('a/1', 'v')
+    const stop = new AbortController()
+    const confirm = async () => {
+      stop.abort()
+      return true
+    }
+    await expect(runCommand(db, ['del', '--prefix', 'a/'], { confirm, signal: stop.signal })).rejects.toThrow()
+    expect(await db.count({})).toBe(1)
   })
 
   test('of more keys than a transaction takes, all', { tags: ['long'] }, async () => {

@@ -21,7 +21,7 @@ export interface RunOptions {
 
 export interface Ran {
   readonly output: Buffer
-  readonly outcome: 'absent' | undefined
+  readonly outcome: 'absent' | 'declined' | undefined
   readonly notes: readonly string[]
 }
 
