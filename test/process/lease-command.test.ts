@@ -53,7 +53,7 @@ test('the command has the lease and its fence, and ends with its own code', () =
     expect(await run('--', 'sh', '-c', 'kill -9 $$')).toMatchObject({ code: 137 })
     expect(await run('--', '/nix')).toMatchObject({ code: 127, stderr: expect.stringMatching(/^perkv: \/nix cannot/) })
     expect(await run('--', '/')).toMatchObject({ code: 126 })
-    expect(await run('--grace', '11s', '--', 'true')).toMatchObject({ code: 2 })
+    expect(await run('--grace', '7s', '--', 'true')).toMatchObject({ code: 2 })
     expect(await run()).toMatchObject({ code: 2, stderr: expect.stringMatching(/COMMAND is missing/) })
     await db.lease('jobs/x', { ttlMs: 60_000 })
     const held = await run('--wait', '0', '--', 'echo', 'run')
@@ -94,7 +94,7 @@ test('a signal ends the wait', () =>
 
 test('a server that is killed ends the command before the lease is over', () =>
   withServer(async (server) => {
-    const { finished } = await holding(server, ['--ttl', '2s', '--grace', '600ms'], POLITE)
+    const { finished } = await holding(server, ['--ttl', '2s', '--grace', '400ms'], POLITE)
     await server.stop('SIGKILL')
     const { code, stdout, stderr } = await finished
     expect({ code, stdout }).toEqual({ code: 1, stdout: 'begun\nended\n' })
@@ -109,6 +109,35 @@ test('a command that does not end itself is killed, with what it has started', (
     expect(code).toBe(137)
     const pid = Number(stdout.split('\n')[1])
     await expect.poll(() => isAlive(pid)).toBe(false)
+  }))
+
+test('the lease is held until what the command has left running is over', () =>
+  withServer(async (server) => {
+    const list = `'${process.execPath}' '${CLI}' leases --server ${server.url}`
+    const { finished } = await holding(
+      server,
+      [],
+      `echo begun; { while kill -0 $$ 2> /dev/null; do sleep 0.02; done; ${list}; } & exit 3`,
+    )
+    const { code, stdout } = await finished
+    expect({ code, stdout }).toEqual({ code: 3, stdout: expect.stringMatching(/^begun\n\{"name":"jobs\/x",.*\n$/) })
+    const db = connect(server.url)
+    expect(await db.leases.list()).toEqual([])
+    await db.close()
+  }))
+
+test('a command stands still with the process that renews its lease', () =>
+  withServer(async (server) => {
+    const { child, finished } = await holding(server, [], POLITE)
+    const stateOf = (pid: number) => readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) (\S).*$/s, '$1')
+    const { pid = 0 } = child
+    const command = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim())
+    child.kill('SIGTSTP')
+    await expect.poll(() => [stateOf(pid), stateOf(command)]).toEqual(['T', 'T'])
+    child.kill('SIGCONT')
+    await expect.poll(() => stateOf(command)).not.toBe('T')
+    child.kill('SIGTERM')
+    expect(await finished).toMatchObject({ code: 0, stdout: 'begun\nended\n' })
   }))
 
 test('a process that stood still ends its command when it goes on', () =>

@@ -1,6 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readdir, readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { KvError, type Lease } from '../../client/index.js'
 import { LEASE_TTL_MS_MAX, LEASE_TTL_MS_MIN } from '../../limits.js'
 import { durationMs } from '../../server/flags.js'
@@ -10,6 +12,10 @@ import { shownText } from './shown.js'
 
 const PASSED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
 const GRACE_MS_DEFAULT = 5000
+/** Of the TTL, so that one renewal may hang before the command is ended: renewals begin at a third. */
+const GRACE_SHARE_MAX = 1 / 5
+/** Between two looks at what the command has left running. */
+const LEFT_RUNNING_MS = 50
 /** A wait that is not over by then is noted. */
 const WAIT_NOTED_MS = 2000
 
@@ -22,10 +28,10 @@ export const lease = clientCommand({
   flags: {
     ttl: { value: 'TIME', help: 'how long others wait when this machine dies', default: '30s', variable: false },
     wait: { value: 'TIME', help: 'longest wait for another holder, 0: none; default: any', variable: false },
-    grace: { value: 'TIME', help: 'from SIGTERM to SIGKILL; default: 5s, a third of --ttl at most', variable: false },
+    grace: { value: 'TIME', help: 'from SIGTERM to SIGKILL; default: 5s, a fifth of --ttl at most', variable: false },
   },
   about: `Runs COMMAND while it holds the lease NAME, which one holder has at a time, and exits as COMMAND does. The lease is renewed until
-then. When it could not be renewed, COMMAND gets SIGTERM, and SIGKILL before another holder may be granted the lease. COMMAND has
+then, and, except on a terminal, until what COMMAND has left running is over too. When it could not be renewed, COMMAND gets SIGTERM, and SIGKILL before another holder may be granted the lease. COMMAND has
 the NAME in PERKV_LEASE and the fence in PERKV_FENCE: a transaction that checks it commits only while the lease is held.`,
   example: `$ perkv lease jobs/report -- ./report.sh
 $ echo '{"checks": [{"lease": "'$PERKV_LEASE'", "fence": '$PERKV_FENCE'}], "ops": [...]}' | perkv txn -   # in report.sh`,
@@ -36,7 +42,7 @@ $ echo '{"checks": [{"lease": "'$PERKV_LEASE'", "fence": '$PERKV_FENCE'}], "ops"
     const ttlMs = durationMs(flags.required('ttl'), LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX)
     const wait = flags.optional('wait')
     const grace = flags.optional('grace')
-    const graceMsMax = Math.floor(ttlMs / 3)
+    const graceMsMax = Math.floor(ttlMs * GRACE_SHARE_MAX)
     const graceMs = grace === undefined ? Math.min(GRACE_MS_DEFAULT, graceMsMax) : durationMs(grace, 0, graceMsMax)
     const waitMs = wait === undefined ? Number.POSITIVE_INFINITY : durationMs(wait, 0, Number.MAX_SAFE_INTEGER)
     const signals = new Signals()
@@ -110,8 +116,11 @@ async function runHolding(
     if (!isGiven) kill(signal)
   }
   const watch = new LossWatch(held, graceMs, kill, note)
+  const pauses = isOfTerminal ? undefined : new Pauses(kill, watch)
   try {
     const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null]
+    // It may have left processes running, which rely on the lease as it did.
+    if (!isOfTerminal && !watch.isEnding) while (await isRunning(child.pid)) await sleep(LEFT_RUNNING_MS)
     if (!watch.isEnding) return exitCodeOf(code, signal)
     kill('SIGKILL') // What the command has left running.
     return exitCodeOf(code, signal) || 1
@@ -120,8 +129,50 @@ async function runHolding(
     note(`${shownText(command)} cannot be run: ${error instanceof Error ? error.message : error}`)
     return code === 'ENOENT' ? EXIT_NOT_FOUND : EXIT_NOT_RUN
   } finally {
+    pauses?.close()
     watch.close()
   }
+}
+
+/** Ctrl-Z and `fg` do not reach a command with a group of its own: without this it would run on while nothing renews the lease. */
+class Pauses {
+  readonly #onStop: () => void
+  readonly #onContinue: () => void
+
+  constructor(kill: (signal: NodeJS.Signals) => void, watch: LossWatch) {
+    this.#onStop = () => {
+      kill('SIGSTOP')
+      process.kill(process.pid, 'SIGSTOP')
+    }
+    this.#onContinue = () => {
+      watch.check() // A SIGTERM that comes of it is there before the command goes on.
+      kill('SIGCONT')
+    }
+    process.on('SIGTSTP', this.#onStop).on('SIGCONT', this.#onContinue)
+  }
+
+  close(): void {
+    process.off('SIGTSTP', this.#onStop).off('SIGCONT', this.#onContinue)
+  }
+}
+
+/** Whether a process of the group runs that this program may signal. Zombies do not count: not every process 1 waits for them. */
+async function isRunning(group: number | undefined): Promise<boolean> {
+  if (group === undefined) return false
+  try {
+    process.kill(-group, 0)
+  } catch {
+    return false
+  }
+  const ids = await readdir('/proc').catch(() => undefined)
+  if (ids === undefined) return true // Not Linux.
+  for (const id of ids) {
+    if (!/^\d+$/.test(id)) continue
+    const stat = await readFile(`/proc/${id}/stat`, 'utf8').catch(() => '')
+    const [, state = 'X', of] = /.*\) (\S) \d+ (\d+) /s.exec(stat) ?? []
+    if (Number(of) === group && !'ZX'.includes(state)) return true
+  }
+  return false
 }
 
 function killed(child: ChildProcess, signal: NodeJS.Signals, isGroup: boolean): void {
@@ -145,22 +196,22 @@ class LossWatch {
     this.#graceMs = graceMs
     this.#kill = kill
     this.#note = note
-    held.signal.addEventListener('abort', this.#check)
-    this.#check()
+    held.signal.addEventListener('abort', this.check)
+    this.check()
   }
 
   close(): void {
-    this.#held.signal.removeEventListener('abort', this.#check)
+    this.#held.signal.removeEventListener('abort', this.check)
     clearTimeout(this.#timer)
   }
 
   /** The lease is renewed meanwhile, so its end moves. */
-  readonly #check = (): void => {
+  readonly check = (): void => {
     if (this.isEnding) return
     const { leftMs } = this.#held
     if (leftMs > this.#graceMs) {
       clearTimeout(this.#timer)
-      this.#timer = setTimeout(this.#check, leftMs - this.#graceMs)
+      this.#timer = setTimeout(this.check, leftMs - this.#graceMs)
       return
     }
     this.isEnding = true
