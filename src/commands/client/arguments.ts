@@ -1,6 +1,7 @@
 import { durationMs, type ExpiryOptions } from '../../client/expiry.js'
 import { requireIdempotencyKey } from '../../client/idempotency-key.js'
 import { requireLeaseName, requireName } from '../../client/name.js'
+import { unixMsOfInstant } from '../../instant.js'
 import { CLOCK_MS_MAX } from '../../limits.js'
 import { type FlagReader, type Flags, type Given, integer, notEmpty, UsageError } from '../../server/flags.js'
 import { bytesOfBase64 } from './wire-json.js'
@@ -99,7 +100,8 @@ export function positiveOf(given: Given | undefined): number | undefined {
   return given && integer(given, 1, Number.MAX_SAFE_INTEGER)
 }
 
-const INSTANT = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)$/
+/** The hour and minute of an instant that leaves the seconds out. */
+const WITHOUT_SECONDS = /([Tt ]\d\d:\d\d)(?=[Zz+-])/
 
 export function readAtOf(flags: Reader<'ts' | 'at'>) {
   const ts = positiveOf(flags.optional('ts'))
@@ -111,8 +113,8 @@ export function readAtOf(flags: Reader<'ts' | 'at'>) {
 
 /** @throws UsageError also for an instant that has no timestamp. */
 export function instantOf({ text, from }: Given): Date {
-  const instant = new Date(INSTANT.test(text) ? text : Number.NaN)
-  if (instant.getTime() > 0 && instant.getTime() <= CLOCK_MS_MAX) return instant
+  const unixMs = unixMsOfInstant(text.replace(WITHOUT_SECONDS, '$1:00'))
+  if (unixMs !== undefined && unixMs > 0 && unixMs <= CLOCK_MS_MAX) return new Date(unixMs)
   throw new UsageError(`${from} must be a time such as 2026-11-23T04:00:00Z, not "${text}"`)
 }
 

@@ -318,6 +318,8 @@ test.each([
   [['get'], /KEY is missing/],
   [['get', 'k', '--raw', '--json'], /--raw does not go with --json/],
   [['get', 'k', '--at', 'yesterday'], /--at must be a time/],
+  [['get', 'k', '--at', '2026-11-31T09:00:00Z'], /--at must be a time/],
+  [['get', 'k', '--at', '2026-02-29T09:00+01:00'], /--at must be a time/],
   [['get', 'k', '--at', '2026-11-23T04:00:00Z', '--ts', '5'], /--ts does not go with --at/],
   [['get', '--base64', 'k'], /KEY is not base64/],
   [['put', 'k', 'v', '--if-absent', '--if-match', '5'], /--if-match does not go with --if-absent/],
