@@ -86,6 +86,7 @@ export async function writeIncrement(
   const runs = new SortedRuns(order.directory, RUN_BYTES)
   try {
     await collect(server, runs, progress, { ...order, upTo: now.ts })
+    progress.share = undefined
     const { removed } = runs
     const encoder = new BackupEncoder()
     await output.write(encoder.begin({ ...now, base: { id: base.id, ts: base.ts }, removed }))

@@ -41,16 +41,17 @@ ${flagsHelp(RESTORE_FLAGS)}`,
       throw new UsageError('increments are read with their base from files, not from stdin')
     const instant = flags.optional('at')
     if (instant !== undefined && path === '-') throw new UsageError('--at needs files, not stdin')
-    const at = instant && timestampFromMs(instantOf(instant).getTime()) + LOGICAL_PER_MS - 1
+    const atMs = instant && instantOf(instant).getTime()
     let totalBytes: number | undefined
     if (path !== '-') for (const file of flags.positionals) totalBytes = (totalBytes ?? 0) + (await stat(file)).size
     const server = await remoteServer(flags, env)
     const isQuiet = flags.isSet('quiet')
     const chain = path === '-' ? undefined : await verifyChain(flags.positionals, isQuiet)
-    const merged = increments.length > 0 || at !== undefined ? stateAt(chain ?? [], at) : undefined
+    const merged = increments.length > 0 || atMs !== undefined ? stateAt(chain ?? [], atMs) : undefined
+    // Of a chain that is merged, nobody knows the size before.
     const progress = new Progress('restore', 'key', {
       isQuiet,
-      totalBytes,
+      totalBytes: merged === undefined ? totalBytes : undefined,
     })
     progress.items = undefined // Bytes are counted here, not items.
     try {
@@ -137,7 +138,8 @@ async function verify(path: string, isQuiet: boolean): Promise<Verified> {
 }
 
 /** @throws BackupError when the chain does not have that moment. */
-function stateAt(chain: readonly Verified[], at: Timestamp | undefined): Merged {
+function stateAt(chain: readonly Verified[], atMs: number | undefined): Merged {
+  const at = atMs === undefined ? undefined : endOf(atMs, chain)
   const reached = chain.findIndex(({ header }) => header.ts >= (at ?? Number.POSITIVE_INFINITY))
   const used = reached < 0 ? chain : chain.slice(0, reached + 1)
   const last = used.at(-1)
@@ -162,6 +164,12 @@ function stateAt(chain: readonly Verified[], at: Timestamp | undefined): Merged 
       `a delete_range at ${isoTime(later.ts)} took versions that the state of that moment needs: ask for one from then on, or for the end of the backup before`,
     )
   return { header: { id: idOf(id, at), ts: at, perkv, store }, chain: used }
+}
+
+/** The last timestamp of a millisecond; where a backup ended in it, that end, because messages name ends in milliseconds. */
+function endOf(ms: number, chain: readonly Verified[]): Timestamp {
+  const ended = chain.find(({ header }) => physicalMs(header.ts) === ms)
+  return ended?.header.ts ?? timestampFromMs(ms) + LOGICAL_PER_MS - 1
 }
 
 /** The same for the same moment, so that a restore that was broken off can go on. */

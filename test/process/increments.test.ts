@@ -200,6 +200,11 @@ test('the state of a moment between two backups', { tags: ['long'] }, () =>
       await to.stop('SIGKILL')
     }
     const to = await startProcess(join(directory, 'to'))
+    const ended = await startProcess(join(directory, 'ended'))
+    const [, end = ''] = /to (\S+): --at/.exec(await refused(ended, 'restore', '--at', fourth.at, full, one)) ?? []
+    await perkv(ended, 'restore', '--at', end, full, one)
+    expect(await pairs(ended)).toBe(second.pairsThen)
+    await ended.stop('SIGKILL')
     const at = (time: string, ...files: string[]) => refused(to, 'restore', '--at', time, ...files)
     expect(await at(third.at, full, one, two)).toMatch(
       /a delete_range at \S+ took versions that the state of that moment/,
