@@ -33,13 +33,13 @@ const ENTRIES_MAX = 8
 /** One line of JSON, including its end. Facts that JSON cannot express are left out, since a log must not stop the server. */
 export function logLine(level: LogLevel, facts: object, message: string): string {
   const head = { level, time: new Date().toISOString(), pid: process.pid, hostname: hostname() }
-  const msg = cutText(message, TEXT_BYTES_MAX)
-  for (const told of [{ ...facts }, { ...facts, cut: true }, { cut: true }])
+  const cut = { cut: true, msg: cutText(message, TEXT_BYTES_MAX) }
+  for (const told of [{ ...facts, msg: message }, { ...facts, ...cut }, cut])
     try {
-      const text = JSON.stringify({ ...head, ...told, msg }, 'cut' in told ? shortened : undefined)
+      const text = JSON.stringify({ ...head, ...told }, 'cut' in told ? shortened : undefined)
       if (Buffer.byteLength(text) <= LINE_BYTES_MAX) return `${printable(text)}\n`
     } catch {}
-  return `${printable(JSON.stringify({ ...head, msg }))}\n`
+  return `${printable(JSON.stringify({ ...head, ...cut }))}\n`
 }
 
 function shortened(_: string, value: unknown): unknown {

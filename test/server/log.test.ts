@@ -41,6 +41,18 @@ test.each([
   expect(JSON.stringify(line).length).toBeLessThan(16_384)
 })
 
+test('a long message is whole while the line is short enough', () => {
+  const lines: string[] = []
+  const log = createLog('info', (line) => lines.push(line))
+  log.warn('a'.repeat(2000))
+  log.warn('a'.repeat(20_000))
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+    { msg: 'a'.repeat(2000) },
+    { cut: true, msg: 'a'.repeat(1024) },
+  ])
+  expect(JSON.parse(lines[0] ?? '')).not.toHaveProperty('cut')
+})
+
 test('facts that are no JSON are left out', () => {
   expect(logged({ count: 1n })).toMatchObject({ level: 'error', msg: 'something failed' })
 })
