@@ -81,9 +81,12 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
           </span>
         )}
       </nav>
-      {page.value !== undefined && page.value.entries.length > 0 && (
-        <PrefixActions prefix={prefix} ts={page.value.ts} onDeleted={page.reload} />
-      )}
+      <PrefixActions
+        key={`actions ${idOf(prefix)}`}
+        prefix={prefix}
+        ts={page.value?.entries.length === 0 ? undefined : page.value?.ts}
+        onDeleted={page.reload}
+      />
     </>
   )
 }

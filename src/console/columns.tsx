@@ -1,10 +1,11 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { useState } from 'preact/hooks'
-import type { History, LockInfo, Version, WriteInfo } from './answers.js'
+import type { History, LockInfo, WriteInfo } from './answers.js'
 import { KeyText, Scroll, TsText } from './parts.js'
-import { PER_MS, readableMs } from './readable-time.js'
+import { readableMs } from './readable-time.js'
 import { addressOf } from './route.js'
 import { useSession } from './session.js'
+import { isVersion } from './version-at.js'
 import { idOf, preview, shown, type WireBytes } from './wire-bytes.js'
 
 /** One timestamp of a key, with its record in each column. */
@@ -44,16 +45,6 @@ export function cellsOf(history: History): ReadonlySet<string> {
     if (write !== undefined) cells.add(`write ${ts}`)
   }
   return cells
-}
-
-/** The version that a read at `at` sees; undefined: a read of now. */
-export function versionAt({ writes, values }: History, at: number | undefined): Version | undefined {
-  const write = writes.find(({ type, commit_ts }) => isVersion(type) && commit_ts <= (at ?? Number.POSITIVE_INFINITY))
-  if (write === undefined || write.type === 'delete') return undefined
-  const { commit_ts: commitTs, expire_ts: expireTs, lease_fence: leaseFence } = write
-  if (expireTs !== undefined && expireTs <= (at ?? Date.now() * PER_MS)) return undefined
-  const value = write.short_value ?? values.find(({ start_ts }) => start_ts === write.start_ts)?.value
-  return value === undefined ? undefined : { value, commitTs, expireTs, leaseFence }
 }
 
 export function Columns(props: {
@@ -139,10 +130,6 @@ export function Columns(props: {
 function readableAt({ writes }: History, ts: number, safePoint: number): number | undefined {
   const read = writes.find(({ type, commit_ts }) => isVersion(type) && commit_ts <= Math.max(ts, safePoint))
   return read?.commit_ts === ts ? Math.max(ts, safePoint) : undefined
-}
-
-export function isVersion(type: WriteInfo['type']): boolean {
-  return type === 'put' || type === 'delete'
 }
 
 function Travel(props: {

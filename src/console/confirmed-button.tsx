@@ -1,5 +1,5 @@
 import type { JSX } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 
 interface Props {
   /** What the button says at first. */
@@ -17,7 +17,8 @@ export function ConfirmedButton({ label, question, verb, onConfirm }: Props): JS
   const first = useRef<HTMLButtonElement>(null)
   const confirm = useRef<HTMLButtonElement>(null)
   const wasAsked = useRef(false)
-  useEffect(() => {
+  // Before anything is painted: who is quick must not press a key on the button that is gone.
+  useLayoutEffect(() => {
     // Keyboards go on where they were.
     if (isAsked) confirm.current?.focus()
     else if (wasAsked.current) first.current?.focus()

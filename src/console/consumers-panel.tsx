@@ -109,13 +109,13 @@ function Reset(props: {
   const { name, position, onReset } = props
   const { safePoint } = useSession()
   const [text, setText] = useState(String(position))
-  const { ts, effect } = effectOf(text, position, safePoint)
+  const { ts, isNow, effect } = effectOf(text, position, safePoint)
   return (
     <form
       class="bar whole"
       onSubmit={(event) => {
         event.preventDefault()
-        if (ts !== undefined) onReset(ts)
+        if (ts !== undefined) onReset(isNow ? undefined : ts)
       }}
     >
       <label for={`reset-${name}`}>New position of {name}</label>
@@ -143,13 +143,15 @@ function effectOf(
   text: string,
   position: number,
   safePoint: number,
-): { readonly ts?: number; readonly effect: string } {
+): { readonly ts?: number; readonly isNow?: boolean; readonly effect: string } {
   // The clock of this place may be behind that of the server.
   const nowTs = Math.max(position, Date.now() * PER_MS)
   try {
-    const ts = typedTime(text, nowTs, safePoint) ?? nowTs
+    const typed = typedTime(text, nowTs, safePoint)
+    const ts = typed ?? nowTs
     if (ts === position) return { effect: 'It stands there already.' }
-    return { ts, effect: ts > position ? 'What lies between is skipped.' : 'What lies between is handed out again.' }
+    const effect = ts > position ? 'What lies between is skipped.' : 'What lies between is handed out again.'
+    return { ts, isNow: typed === undefined, effect }
   } catch (error) {
     return { effect: reasonOf(error) }
   }

@@ -184,6 +184,8 @@ function Changes({ asked, onUndone }: { readonly asked: DiffRequest; readonly on
   )
 }
 
+const LABELS = { added: 'added', changed: 'changed', removed: 'removed', expired: 'expired or removed' } as const
+
 function ChangeLine(props: {
   readonly change: Change
   readonly asked: DiffRequest
@@ -203,7 +205,6 @@ function ChangeLine(props: {
           type="checkbox"
           aria-label={`Select ${shown(key)}`}
           checked={isSelected}
-          disabled={kind === 'expired'}
           onChange={(event) => onSelect(event.currentTarget.checked)}
         />
       )}
@@ -212,7 +213,7 @@ function ChangeLine(props: {
           <a href={addressOf('key', key, { from: asked.from, to: asked.to })}>
             <KeyText of={key} />
           </a>
-          <span class={`badge ${isSame ? '' : kind}`}>{isSame ? 'written again, the same value' : kind}</span>
+          <span class={`badge ${isSame ? '' : kind}`}>{isSame ? 'written again, the same value' : LABELS[kind]}</span>
           {after !== undefined && <Ts ts={after.commit_ts} />}
           {kind === 'expired' && before?.expire_ts !== undefined && <Ts ts={before.expire_ts} />}
         </p>

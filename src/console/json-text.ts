@@ -124,6 +124,9 @@ export function textOfTokens(tokens: readonly Token[]): string {
   return tokens.map(({ text }) => text).join('')
 }
 
+/** Deeper values are not indented further: white space would grow with the square of the depth. */
+const INDENTS_MAX = 64
+
 function lineOf(depth: number): string {
-  return `\n${'  '.repeat(Math.max(0, depth))}`
+  return `\n${'  '.repeat(Math.min(INDENTS_MAX, Math.max(0, depth)))}`
 }

@@ -9,11 +9,13 @@ import { isAbort, Refused } from './server.js'
 import { useSession } from './session.js'
 import { idOf, jsonBytes, shown, type WireBytes } from './wire-bytes.js'
 
+type Run = (say: (text: string) => void, signal: AbortSignal) => Promise<void>
+
 interface Work {
   readonly isRunning: boolean
   readonly said: string
   readonly error: unknown
-  readonly run: (work: (say: (text: string) => void, signal: AbortSignal) => Promise<void>) => void
+  readonly run: (work: Run) => void
   readonly stop: () => void
 }
 
@@ -41,11 +43,11 @@ function useWork(): Work {
   return { ...state, error: state.error, run, stop: () => running.current?.abort() }
 }
 
-function Progress({ work }: { readonly work: Work }): JSX.Element {
+function Progress({ work, mayStop = true }: { readonly work: Work; readonly mayStop?: boolean }): JSX.Element {
   return (
     <>
       <span role="status">{work.said}</span>
-      {work.isRunning && (
+      {work.isRunning && mayStop && (
         <button type="button" class="small" onClick={work.stop}>
           Stop
         </button>
@@ -67,15 +69,22 @@ export function SelectionActions(props: {
   const work = useWork()
   const names = selected.map(({ key }) => key)
   const count = keysText(selected.length)
-  const remove = (): void =>
+  const [isDeleting, setDeleting] = useState(false)
+  const remove = (): void => {
+    setDeleting(true)
     work.run(async () => {
       const checks = selected.map(({ key, commit_ts }) => ({ key, commit_ts }))
       const ops = names.map((key) => ({ op: 'delete', key }))
-      await server.post('/v1/txn', { checks, ops }).catch((error: unknown) => {
+      try {
+        await server.post('/v1/txn', { checks, ops })
+      } catch (error) {
         throw changedOf(error) ?? error
-      })
+      } finally {
+        setDeleting(false)
+      }
       onDeleted()
     })
+  }
   return (
     <section class="bar selection" aria-label="Selected keys">
       <strong>{count} selected</strong>
@@ -102,7 +111,7 @@ export function SelectionActions(props: {
       <button type="button" class="small" onClick={onClear}>
         Select none
       </button>
-      <Progress work={work} />
+      <Progress work={work} mayStop={!isDeleting} />
     </section>
   )
 }
@@ -116,47 +125,54 @@ function changedOf(error: unknown): Error | undefined {
 
 const DELETED_AT_ONCE = 1000
 
-/** What is done to all keys below a prefix. */
+/** What is done to all keys below a prefix. It stays on the page while pages change, because its work ends with it. */
 export function PrefixActions(props: {
   readonly prefix: WireBytes
-  readonly ts: number
+  /** Of the page that is shown; undefined: there is none, or nothing on it. */
+  readonly ts: number | undefined
   readonly onDeleted: () => void
 }): JSX.Element {
   const { prefix, ts, onDeleted } = props
   const { server, access, at } = useSession()
   const work = useWork()
   const [count, setCount] = useState<number>()
+  const mayDelete = ts !== undefined && access.may_write && at === undefined && shown(prefix) !== ''
   const remove = (): void => {
     setCount(undefined)
     work.run(async (say, signal) => {
       const query = `prefix=${idOf(prefix)}&limit=${DELETED_AT_ONCE}`
       let [deleted, cursor] = [0, '']
-      do {
-        const answer = await server.delete<{ deleted: number; cursor?: string }>(`/v1/kv?${query}${cursor}`, signal)
-        deleted += answer.deleted
-        cursor = answer.cursor === undefined ? '' : `&cursor=${encodeURIComponent(answer.cursor)}`
-        say(`${keysText(deleted)} deleted`)
-      } while (cursor !== '')
-      onDeleted()
+      try {
+        do {
+          const answer = await server.delete<{ deleted: number; cursor?: string }>(`/v1/kv?${query}${cursor}`, signal)
+          deleted += answer.deleted
+          cursor = answer.cursor === undefined ? '' : `&cursor=${encodeURIComponent(answer.cursor)}`
+          say(`${keysText(deleted)} deleted`)
+        } while (cursor !== '')
+      } finally {
+        onDeleted() // Stopped or refused half-way, it has deleted some.
+      }
     })
   }
   const ask = (): void =>
     work.run(async (_, signal) => setCount((await server.db.countAsOf({ prefix: jsonBytes(prefix), signal })).count))
-  const export_ = (): void =>
+  const export_ = (asOf: number): void =>
     work.run((say, signal) =>
-      download(pairsBelow(server, prefix, ts, signal), (keys) => say(`${keysText(keys)} exported`)),
+      download(pairsBelow(server, prefix, asOf, signal), (keys) => say(`${keysText(keys)} exported`)),
     )
   return (
     <div class="bar">
-      <button type="button" class="small" onClick={export_}>
-        Export all
-      </button>
-      {access.may_write && at === undefined && shown(prefix) !== '' && count === undefined && (
-        <button type="button" class="small" onClick={ask}>
+      {ts !== undefined && (
+        <button type="button" class="small" disabled={work.isRunning} onClick={() => export_(ts)}>
+          Export all
+        </button>
+      )}
+      {mayDelete && count === undefined && (
+        <button type="button" class="small" disabled={work.isRunning} onClick={ask}>
           Delete all…
         </button>
       )}
-      {count !== undefined && (
+      {mayDelete && count !== undefined && (
         <>
           <span>
             {keysText(count)} below <bdi class="bytes">{shown(prefix)}</bdi>

@@ -49,6 +49,7 @@ function firstOf(one: Uint8Array | undefined, other: Uint8Array | undefined): Ui
   return compareBytes(one, other) <= 0 ? one : other
 }
 
+/** `expired`: the expiry of the first version has passed. The key may have been removed all the same, after it was prolonged. */
 export type ChangeKind = 'added' | 'changed' | 'removed' | 'expired'
 
 export function kindOf({ before, after }: Change, to: number): ChangeKind {

@@ -1,10 +1,10 @@
 import type { JSX } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
 import type { History } from './answers.js'
-import { isVersion, versionAt } from './columns.js'
 import { RestorePanel } from './restore-panel.js'
 import { addressOf, travel, useRoute } from './route.js'
 import { useSession } from './session.js'
+import { isVersion, versionAt, versionNow } from './version-at.js'
 import { VersionComparison } from './version-comparison.js'
 import type { WireBytes } from './wire-bytes.js'
 
@@ -12,14 +12,16 @@ import type { WireBytes } from './wire-bytes.js'
 export function KeyTimes(props: {
   readonly name: WireBytes
   readonly history: History
+  /** The time of the server. */
+  readonly nowTs: number
   readonly onRestored: () => void
 }): JSX.Element {
-  const { name, history, onRestored } = props
+  const { name, history, nowTs, onRestored } = props
   const { access, at } = useSession()
   const { from, to } = useRoute()
   const [isRestoring, setRestoring] = useState(false)
-  const past = versionAt(history, at)
-  const present = versionAt(history, undefined)
+  const present = versionNow(history, nowTs)
+  const past = at === undefined ? present : versionAt(history, at)
   const restorations = useMemo(() => [{ key: name, target: past, present }], [history, at])
   const [newest, before] = history.writes.filter(({ type }) => isVersion(type))
   const isOlder = at !== undefined && newest !== undefined && at < newest.commit_ts

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { History } from './answers.js'
-import { Columns, versionAt } from './columns.js'
+import { Columns } from './columns.js'
 import { ExpiryEditor } from './expiry-editor.js'
 import { KeyTimes } from './key-times.js'
 import { Failure, KeyText, Panel, Ts } from './parts.js'
@@ -10,6 +10,7 @@ import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
 import { conflictOf, ValueEditor } from './value-editor.js'
 import { ValuePanel } from './value-panel.js'
+import { versionAt, versionNow } from './version-at.js'
 import { VersionEnd } from './version-end.js'
 import { idOf, jsonBytes, shown, sizeOf, type WireBytes } from './wire-bytes.js'
 
@@ -18,12 +19,19 @@ type Mode = 'look' | 'edit' | 'expiry' | 'delete'
 export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
   const { server, access, at } = useSession()
   const history = useLoaded(
-    (signal) => server.percolator<History>('mvcc_get_by_key', { key: name }, signal),
+    async (signal) => {
+      const [history, nowTs] = await Promise.all([
+        server.percolator<History>('mvcc_get_by_key', { key: name }, signal),
+        server.tso(signal),
+      ])
+      return { ...history, nowTs }
+    },
     [server, idOf(name)],
   )
   const [mode, setMode] = useState<Mode>('look')
   const [error, setError] = useState<unknown>()
-  const present = history.value && versionAt(history.value, at)
+  const present =
+    history.value && (at === undefined ? versionNow(history.value, history.value.nowTs) : versionAt(history.value, at))
   const mayWrite = access.may_write && at === undefined
   const done = (): void => {
     setMode('look')
@@ -90,7 +98,7 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
         </p>
       )}
       {history.value !== undefined && mode !== 'edit' && (
-        <KeyTimes name={name} history={history.value} onRestored={done} />
+        <KeyTimes name={name} history={history.value} nowTs={history.value.nowTs} onRestored={done} />
       )}
       {history.value !== undefined && (
         <Panel title="Columns" aside={<span class="quiet">as in Percolator’s paper: newest on top</span>}>

@@ -44,7 +44,9 @@ export function LeasesView(): JSX.Element {
   const end = async ({ name, holder, fence }: HeldLease): Promise<void> => {
     const query = new URLSearchParams({ holder, fence: String(fence) })
     try {
-      const { deleting } = await server.delete<{ deleting?: boolean }>(`/v1/leases/${pathOf(name)}?${query}`)
+      const { deleting } = await server.delete<{ deleting?: boolean }>(
+        `/v1/leases/${encodeURIComponent(name)}?${query}`,
+      )
       say(
         deleting
           ? `${name} is ended. Its attached keys go as soon as the transactions that have locked some are over.`
@@ -111,11 +113,6 @@ export function LeasesView(): JSX.Element {
   )
 }
 
-/** Slashes need no escape. */
-function pathOf(name: string): string {
-  return name.split('/').map(encodeURIComponent).join('/')
-}
-
 function Line(props: {
   readonly lease: HeldLease
   readonly nowMs: number
@@ -170,7 +167,7 @@ function Line(props: {
 function Attached({ name, fence }: { readonly name: string; readonly fence: number }): JSX.Element {
   const { server, access } = useSession()
   const { value, error } = useLoaded(
-    (signal) => server.get<AttachedKeys>(`/v1/leases/${pathOf(name)}?keys=${KEYS_MAX}`, signal),
+    (signal) => server.get<AttachedKeys>(`/v1/leases/${encodeURIComponent(name)}?keys=${KEYS_MAX}`, signal),
     [server, fence],
     EVERY_MS,
   )

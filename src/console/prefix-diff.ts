@@ -18,6 +18,8 @@ export interface DiffSlice extends KeyDiff {
 /** Keys per request: neither the server nor the page is busy with them for long. */
 const SLICE_KEYS = 1000
 const CHANGES_PER_PAGE = 100
+/** A page ends here where little has changed, and the next one goes on. */
+const KEYS_PER_PAGE = 200_000
 
 /** Reads the changes below a prefix, slice by slice. Looking changes nothing. @throws Refused for a time before the safe point. */
 export async function* slicesOf(
@@ -58,7 +60,8 @@ export async function loadDiffPage(
     const cut = changes[CHANGES_PER_PAGE]
     if (cut !== undefined)
       return { changes: changes.slice(0, CHANGES_PER_PAGE), next: jsonBytes(cut.key), compared, locks }
-    if (changes.length === CHANGES_PER_PAGE) return { changes, next: slice.next, compared, locks }
+    if (changes.length === CHANGES_PER_PAGE || compared >= KEYS_PER_PAGE)
+      return { changes, next: slice.next, compared, locks }
   }
   return { changes, next: undefined, compared, locks }
 }

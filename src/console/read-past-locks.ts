@@ -1,6 +1,7 @@
 import { afterKey } from '../bytes/key-range.js'
-import type { LockInfo, Pair } from './answers.js'
+import type { History, LockInfo, Pair, Version } from './answers.js'
 import { Refused, type Server } from './server.js'
+import { versionAt } from './version-at.js'
 import { compareBytes, idOf, jsonBytes, sizeOf, type WireBytes, wireOf } from './wire-bytes.js'
 
 /**
@@ -89,7 +90,7 @@ async function passing(
       const before = locks[i - 1]
       const start = before === undefined ? asked.start : afterKey(jsonBytes(before.key))
       const gap = await readSlice(server, { ...asked, start, end: jsonBytes(lock.key) }, signal)
-      return { gap, lock, old: await readBefore(server, lock, asked.keyOnly, signal) }
+      return { gap, lock, old: await readBefore(server, lock, asked.ts, asked.keyOnly, signal) }
     }),
   )
   const pairs: Pair[] = []
@@ -121,22 +122,36 @@ export async function readKeys(
     if (locks.length === 0) throw error
     const locked = new Set(locks.map(({ key }) => idOf(key)))
     const free = keys.filter((key) => !locked.has(idOf(key)))
-    const parts = [readKeys(server, free, ts, signal), ...locks.map((lock) => readBefore(server, lock, false, signal))]
-    return (await Promise.all(parts)).flat()
+    const before = locks.map((lock) => readBefore(server, lock, ts, false, signal))
+    return (await Promise.all([readKeys(server, free, ts, signal), ...before])).flat()
   }
 }
 
-/** At most one pair. */
+/** At most one pair. @param ts of the read that the lock is in the way of. */
 async function readBefore(
   server: Server,
-  { key, start_ts }: LockInfo,
+  { key, start_ts, for_update_ts }: LockInfo,
+  ts: number,
   keyOnly: boolean,
   signal: AbortSignal,
 ): Promise<readonly Pair[]> {
+  // While a pessimistic transaction was open, others may have committed above its start_ts, before it locked the key.
+  if (for_update_ts > start_ts) {
+    const version = versionAt(await server.percolator<History>('mvcc_get_by_key', { key }, signal), ts)
+    return version === undefined ? [] : [pairOf(key, version, keyOnly)]
+  }
   if (start_ts <= 1) return []
   const end = wireOf(afterKey(jsonBytes(key)))
   const body = { start: key, end, limit: 1, ts: start_ts - 1, key_only: keyOnly }
   return (await server.percolator<{ pairs: Pair[] }>('scan', body, signal)).pairs
+}
+
+function pairOf(key: WireBytes, { value, commitTs, expireTs, leaseFence }: Version, keyOnly: boolean): Pair {
+  return {
+    ...{ key, commit_ts: commitTs, ...(!keyOnly && { value }) },
+    ...(expireTs !== undefined && { expire_ts: expireTs }),
+    ...(leaseFence !== undefined && { lease_fence: leaseFence }),
+  }
 }
 
 function locksIn(error: unknown): readonly LockInfo[] {

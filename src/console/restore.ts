@@ -53,7 +53,8 @@ export function restorePlan(
     const { value, expireTs, leaseFence } = target
     const expires = expireTs !== undefined && expireTs > nowTs
     const name = leaseFence === undefined ? undefined : leases.get(leaseFence)
-    const lease = named.size < LEASES_MAX ? name : undefined
+    const hasRoom = named.size < LEASES_MAX || (leaseFence !== undefined && named.has(leaseFence))
+    const lease = hasRoom ? name : undefined
     if (lease !== undefined && leaseFence !== undefined) named.set(leaseFence, lease)
     ops.push({ op: 'put', key, value, ...(expires && { expire_ts: expireTs }), ...(lease !== undefined && { lease }) })
     keys.push({ key, value, notes: notesOn(target, present, expires, lease) })

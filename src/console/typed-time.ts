@@ -7,7 +7,6 @@ const UNITS: readonly (readonly [RegExp, number])[] = [
   [/^(h|hours?)$/, 3_600_000],
   [/^(d|days?)$/, 86_400_000],
 ]
-const DAY_MS = 86_400_000
 /** Numbers below it are Unix seconds, and below the next Unix milliseconds. */
 const SECONDS_MAX = 1e11
 const MILLISECONDS_MAX = 1e14
@@ -59,8 +58,11 @@ function clockIn(text: string, nowMs: number): number | undefined {
   const [hours = 0, minutes = 0, seconds = 0] = text.split(':').map(Number)
   if (hours > 23 || minutes > 59 || seconds >= 60) return undefined
   const day = new Date(nowMs)
-  const today = day.setHours(hours, minutes, 0, Math.round(seconds * 1000))
-  return today <= nowMs ? today : today - DAY_MS
+  const timeOfDay = (): number => day.setHours(hours, minutes, 0, Math.round(seconds * 1000))
+  if (timeOfDay() <= nowMs) return day.getTime()
+  day.setTime(nowMs)
+  day.setDate(day.getDate() - 1) // Not every day has 24 hours.
+  return timeOfDay()
 }
 
 function dateIn(text: string): number | undefined {

@@ -10,7 +10,7 @@ import { RestorePanel } from './restore-panel.js'
 import type { Server } from './server.js'
 import { useSession } from './session.js'
 import { useLoaded } from './use-loaded.js'
-import { idOf } from './wire-bytes.js'
+import { idOf, shown } from './wire-bytes.js'
 
 const VALUES_AT_ONCE = 50
 
@@ -28,10 +28,12 @@ async function loadRestorations(
       const some = changes.slice(i, i + VALUES_AT_ONCE)
       const old = some.flatMap(({ key, before }) => (before === undefined ? [] : [key]))
       const pairs = new Map((await readKeys(server, old, asked.from, signal)).map((pair) => [idOf(pair.key), pair]))
-      for (const { key, after } of some) {
-        const before = pairs.get(idOf(key))
-        room.take(key, before?.value)
-        restorations.push({ key, target: before && versionOf(before), present: after && versionOf(after) })
+      for (const { key, before, after } of some) {
+        const pair = pairs.get(idOf(key))
+        if (pair?.commit_ts !== before?.commit_ts)
+          throw new Error(`The version of then of ${shown(key)} has changed meanwhile: compare again.`)
+        room.take(key, pair?.value)
+        restorations.push({ key, target: pair && versionOf(pair), present: after && versionOf(after) })
       }
     }
   }
@@ -62,7 +64,9 @@ export function UndoPanel(props: {
     return (
       <RestorePanel
         title={title}
-        {...(chosen === undefined && { note: 'Keys that expired by themselves stay gone.' })}
+        {...(chosen === undefined && {
+          note: 'Keys that may have expired by themselves stay gone: select them to restore them.',
+        })}
         restorations={loaded.value}
         onDone={onDone}
         onCancel={onCancel}

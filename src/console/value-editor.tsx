@@ -10,14 +10,16 @@ import { bytesOfHex, hexOf, jsonBytes, type WireBytes, wireOf } from './wire-byt
 
 interface Props {
   readonly name: WireBytes
-  /** The present version; undefined: the key is absent, and must still be absent when the value is written. */
+  /** The version when the editor is opened; undefined: the key is absent, and must still be absent when the value is written. */
   readonly present: Version | undefined
   readonly onDone: () => void
   readonly onCancel: () => void
 }
 
-export function ValueEditor({ name, present, onDone, onCancel }: Props): JSX.Element {
+export function ValueEditor({ name, onDone, onCancel, ...opened }: Props): JSX.Element {
   const { server } = useSession()
+  // Only what the text was made from is overwritten: a version that is loaded meanwhile has not been seen here.
+  const [present] = useState(opened.present)
   const editable = present === undefined ? '' : editableText(present.value)
   const [isHex, setHex] = useState(editable === undefined)
   const [text, setText] = useState(() => editable ?? hexOf(jsonBytes(present?.value ?? '')))

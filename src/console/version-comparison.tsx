@@ -1,12 +1,12 @@
 import type { JSX } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
 import type { History, WriteInfo } from './answers.js'
-import { isVersion, versionAt } from './columns.js'
 import { type DiffLine, lineDiff, linesOf } from './line-diff.js'
 import { Panel } from './parts.js'
 import { timeOf } from './readable-time.js'
 import { addressOf, type Times } from './route.js'
 import { useSession } from './session.js'
+import { isVersion, versionAt } from './version-at.js'
 import type { WireBytes } from './wire-bytes.js'
 
 const CONTEXT_LINES = 3

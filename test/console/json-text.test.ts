@@ -16,6 +16,11 @@ describe('JSON as it is written', () => {
     )
   })
 
+  test('of any depth is indented up to a bound', () => {
+    const depth = 20_000
+    expect(text('['.repeat(depth) + ']'.repeat(depth)).length).toBeLessThan(depth * 2 * 130)
+  })
+
   test('keeps numbers and escapes', () => {
     expect(text('[12345678901234567890,1.50,1e3,"\\u00e9"]')).toBe(
       '[\n  12345678901234567890,\n  1.50,\n  1e3,\n  "\\u00e9"\n]',

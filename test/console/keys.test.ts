@@ -112,6 +112,21 @@ describe.skipIf(!hasBrowser)('locks in the way', () => {
       expect(errors).toEqual([])
     }))
 
+  test('a key is shown as others wrote it while the transaction that has locked it now was open', () =>
+    withServer(async ({ url }) => {
+      const startTs = await tso(url)
+      await put(url, 'k', 'committed meanwhile')
+      const common = { primary: 'k', start_ts: startTs, for_update_ts: await tso(url), lock_ttl: HOUR_MS }
+      await post(url, '/v1/percolator/acquire_pessimistic_lock', { ...common, keys: ['k'] })
+      await post(url, '/v1/percolator/prewrite', {
+        ...{ ...common, mutations: [{ op: 'put', key: 'k', value: 'of the lock' }], pessimistic_actions: ['do'] },
+      })
+      const { page, errors } = await openConsole(url)
+      await page.getByRole('region', { name: 'Locks in the way' }).waitFor()
+      await page.getByRole('cell', { name: 'committed meanwhile' }).waitFor()
+      expect(errors).toEqual([])
+    }))
+
   test('more locks than one slice passes, side by side', () =>
     withServer(async ({ url }) => {
       const keys = Array.from({ length: 40 }, (_, i) => `k${String(i).padStart(2, '0')}`)
@@ -305,6 +320,35 @@ describe.skipIf(!hasBrowser)('several keys', () => {
       expect(errors).toEqual([])
     }))
 })
+
+test.skipIf(!hasBrowser)('the keys below a prefix are deleted to the last, whatever page is looked at meanwhile', () =>
+  withServer(async ({ url }) => {
+    const ops = Array.from({ length: 1200 }, (_, i) => ({ op: 'put', key: `old/${i}`, value: '' }))
+    await post(url, '/v1/txn', { ops })
+    const { page, errors } = await openConsole(url, '#/browse/old%2F')
+    let isFirst = true
+    let goOn = (): void => {}
+    const wait = new Promise<void>((resolve) => {
+      goOn = resolve
+    })
+    await page.route('**/v1/kv?*', async (route) => {
+      if (route.request().method() === 'DELETE' && !isFirst) await wait
+      isFirst &&= route.request().method() !== 'DELETE'
+      await route.continue()
+    })
+    await page.getByRole('button', { name: 'Delete all' }).click()
+    await page.getByRole('button', { name: 'Delete 1,200 keys' }).click()
+    await page.getByRole('button', { name: 'Delete all below old/' }).click()
+    await page.getByText('1,000 keys deleted').waitFor()
+    await page.getByRole('button', { name: 'Next' }).click()
+    await page.getByText('page 2').waitFor()
+    await page.getByRole('button', { name: 'Previous' }).click()
+    goOn()
+    await page.getByText('1,200 keys deleted').waitFor()
+    await page.getByText('There is no key below this prefix').waitFor()
+    expect(errors).toEqual([])
+  }),
+)
 
 describe.skipIf(!hasBrowser)('JSON', () => {
   test('is coloured and indented with its numbers as they are, formatted on request, and its mistakes are located', () =>

@@ -57,6 +57,16 @@ test.each([
   expect(request.checks.slice(1)).toEqual(isLeased ? [{ lease: 'leader', fence: 5 }] : [])
 })
 
+test('a transaction checks a thousand leases, and attaches any number of keys to them', () => {
+  const leases = new Map(Array.from({ length: 1001 }, (_, fence) => [fence, `lease ${fence}`]))
+  const fences = [...leases.keys(), 0]
+  const restorations = fences.map((leaseFence, i) => ({
+    ...{ key: `k${i}`, target: version({ leaseFence }), present: undefined },
+  }))
+  const ops = restorePlan(restorations, leases, NOW).request.ops as { readonly lease?: string }[]
+  expect(ops.map(({ lease }) => lease).slice(999)).toEqual(['lease 999', undefined, 'lease 0'])
+})
+
 test('a restoration has room for so many keys, and for so many bytes', () => {
   const keys = restoredRoom()
   for (let i = 0; i < 10_000; i++) keys.take('k', undefined)

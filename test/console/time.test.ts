@@ -139,16 +139,15 @@ describe.skipIf(!hasBrowser)('time', () => {
       const expireTs = (Date.now() + 600_000) * 2048
       const ops = [
         { op: 'put', key: 'p/changed', value: 'old', lease: 'leader' },
-        { op: 'put', key: 'p/expired', value: 'gone', expire_ts: (Date.now() + 500) * 2048 },
+        { op: 'put', key: 'p/expired', value: 'gone', ttl_ms: 2000 },
         { op: 'put', key: 'p/removed', value: 'old', expire_ts: expireTs },
         { op: 'put', key: 'p/same', value: 'same' },
         { op: 'put', key: 'q', value: 'elsewhere' },
       ]
-      await post(url, '/v1/txn', { checks: [{ lease: 'leader', fence }], ops })
-      const { ts: from } = await post(url, '/v1/percolator/tso', {})
+      const { commit_ts: from } = await post(url, '/v1/txn', { checks: [{ lease: 'leader', fence }], ops })
       for (const key of ['added', 'changed']) await put(url, `p%2F${key}`, 'new')
       await fetch(`${url}/v1/kv/p%2Fremoved`, { method: 'DELETE' })
-      await expect.poll(() => get(url, 'p%2Fexpired')).toBeUndefined()
+      await expect.poll(() => get(url, 'p%2Fexpired'), { timeout: 20_000 }).toBeUndefined()
 
       const { page, errors } = await openConsole(url, `#/browse/p%2F?at=${Number(from)}`)
       await page.getByRole('link', { name: 'What changed since' }).click()

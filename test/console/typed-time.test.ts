@@ -26,6 +26,18 @@ test.each([
   ['1764000000123', 1_764_000_000_123],
 ])('%s', (text, ms) => expect(msIn(text)).toBe(ms))
 
+test('the clock shows the same time a day before, also where that day had 25 hours', () => {
+  const zone = process.env['TZ']
+  process.env['TZ'] = 'Europe/Berlin'
+  try {
+    const noon = Date.UTC(2026, 9, 25, 11)
+    expect(typedTime('12:30', noon * PER_MS, 0)).toBe(Date.UTC(2026, 9, 24, 10, 30) * PER_MS + 2047)
+  } finally {
+    if (zone === undefined) delete process.env['TZ']
+    else process.env['TZ'] = zone
+  }
+})
+
 test('a millisecond includes all its commits, and a timestamp is itself', () => {
   expect(typedTime('2026-11-28 13:40:05', NOW, 0)).toBe(local('2026-11-28T13:40:05') * PER_MS + 2047)
   expect(typedTime(String(NOW - 5000), NOW, 0)).toBe(NOW - 5000)
