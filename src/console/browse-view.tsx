@@ -35,7 +35,7 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
         <Crumbs name={prefix} />
         <h1>Browse</h1>
         <PrefixForm key={idOf(prefix)} prefix={prefix} mayCreate={access.may_write && at === undefined} />
-        <KeySearch key={`search ${idOf(prefix)}`} prefix={prefix} />
+        <KeySearch key={`search ${idOf(prefix)} ${at}`} prefix={prefix} />
       </header>
       <Failure error={page.error} />
       {page.error !== undefined && access.prefixes !== undefined && (

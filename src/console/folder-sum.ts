@@ -18,6 +18,8 @@ export interface FolderSum {
 
 const KEYS_MAX = 5000
 const BYTES_MAX = 1024 * 1024
+/** Long values after many short ones take the sum beyond its bound by no more than these. */
+const PAIRS_AT_ONCE = 128
 /** Once the folders of a page have cost so much, values are not read any more. */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
 
@@ -31,7 +33,8 @@ interface Folder {
 async function sumOf(server: Server, { key, ts, keyOnly }: Folder, signal: AbortSignal): Promise<FolderSum> {
   const start = jsonBytes(key)
   let [keys, bytes, newest, isMore] = [0, 0, 0, false]
-  for await (const { pairs, next } of slicesOf(server, { start, end: afterPrefix(start), ts, keyOnly }, signal)) {
+  const range = { start, end: afterPrefix(start), ts, keyOnly }
+  for await (const { pairs, next } of slicesOf(server, range, signal, keyOnly ? undefined : PAIRS_AT_ONCE)) {
     keys += pairs.length
     bytes += bytesOf(pairs)
     newest = pairs.reduce((max, { commit_ts }) => Math.max(max, commit_ts), newest)

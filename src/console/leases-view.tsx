@@ -85,11 +85,13 @@ export function LeasesView(): JSX.Element {
       </p>
       {leases.length === 0 ? (
         <Empty>
-          {loaded.value === undefined && loaded.error === undefined
-            ? 'Loading…'
-            : access.prefixes === undefined
-              ? 'Nobody holds a lease.'
-              : `Nobody holds a lease whose name begins with ${access.prefixes.map(shown).join(' or ')}: this token reaches no others.`}
+          {loaded.value === undefined
+            ? loaded.error === undefined && 'Loading…'
+            : prefix !== ''
+              ? `Nobody holds a lease whose name begins with ${prefix}.`
+              : access.prefixes === undefined
+                ? 'Nobody holds a lease.'
+                : `Nobody holds a lease whose name begins with ${access.prefixes.map(shown).join(' or ')}: this token reaches no others.`}
         </Empty>
       ) : (
         <ul class="entries" aria-label="Leases">

@@ -55,6 +55,7 @@ export async function* slicesOf(
   server: Server,
   asked: Omit<SliceRequest, 'limit'>,
   signal: AbortSignal,
+  limitMax = KEYS_PER_SLICE,
 ): AsyncGenerator<Slice, void, undefined> {
   let limit = asked.keyOnly ? KEYS_PER_SLICE : PAIRS_AT_FIRST
   for (let start: Uint8Array | undefined = asked.start; start !== undefined; ) {
@@ -69,7 +70,7 @@ export async function* slicesOf(
     yield slice
     start = slice.next
     if (bytesOf(slice.pairs) > SLICE_BYTES_GOAL) limit = Math.ceil(limit / 4)
-    else limit = Math.min(KEYS_PER_SLICE, limit * 4)
+    else limit = Math.min(limitMax, limit * 4)
   }
 }
 

@@ -18,6 +18,8 @@ describe.skipIf(!hasBrowser)('leases', () => {
       const { page, errors } = await openConsole(url, '#/leases', PHONE)
       const entry = (name: string) => page.getByRole('listitem').filter({ has: page.getByRole('heading', { name }) })
       await entry('other').waitFor()
+      await page.getByLabel('Names that begin with').fill('nothing/')
+      await page.getByText('Nobody holds a lease whose name begins with nothing/.').waitFor()
       await page.getByLabel('Names that begin with').fill('up/')
       await entry('other').waitFor({ state: 'detached' })
       await entry('up/a').getByText('host-a').waitFor()
