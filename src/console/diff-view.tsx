@@ -28,7 +28,7 @@ export function DiffView({ prefix }: { readonly prefix: WireBytes }): JSX.Elemen
       <header class="view-head">
         <Crumbs name={prefix} />
         <h1>What changed</h1>
-        <DiffForm key={`${idOf(prefix)} ${from} ${to}`} prefix={prefix} from={from} to={to} />
+        <DiffForm key={`${idOf(prefix)} ${from} ${to}`} prefix={prefix} from={from} to={to} onAgain={upTo.reload} />
       </header>
       <Failure error={upTo.error} />
       {from === undefined && <Empty>Compares the keys below a prefix at two times.</Empty>}
@@ -56,6 +56,8 @@ function DiffForm(props: {
   readonly prefix: WireBytes
   readonly from: number | undefined
   readonly to: number | undefined
+  /** Called for a form that is sent as it is: "now" is another moment by then. */
+  readonly onAgain: () => void
 }): JSX.Element {
   const { server, safePoint } = useSession()
   const { prefix } = props
@@ -76,7 +78,9 @@ function DiffForm(props: {
       const [from, to] = [timeIn('from'), timeIn('to')]
       if (from === undefined || from >= (to ?? now)) throw new Error('The first time has to be before the second.')
       setError(undefined)
-      location.hash = addressOf('diff', texts.prefix === given.prefix ? prefix : texts.prefix, { from, to })
+      const address = addressOf('diff', texts.prefix === given.prefix ? prefix : texts.prefix, { from, to })
+      if (address === location.hash) props.onAgain()
+      else location.hash = address
     } catch (failure) {
       setError(failure)
     }

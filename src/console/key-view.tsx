@@ -101,7 +101,12 @@ export function KeyView({ name }: { readonly name: WireBytes }): JSX.Element {
         <KeyTimes name={name} history={history.value} nowTs={history.value.nowTs} onRestored={done} />
       )}
       {history.value !== undefined && (
-        <Panel title="Columns" aside={<span class="quiet">as in Percolator’s paper: newest on top</span>}>
+        <Panel
+          title="Columns"
+          aside={
+            <span class="quiet">newest on top; a click on a version’s time leads there, to look or to restore</span>
+          }
+        >
           <Columns name={name} history={history.value} at={at} travels />
         </Panel>
       )}

@@ -21,6 +21,25 @@ async function versionsOf(url: string, key: string): Promise<number[]> {
 const value = (page: Page, text: string) => page.locator('pre.value-text', { hasText: text })
 
 describe.skipIf(!hasBrowser)('time', () => {
+  test('a comparison with now is made anew by the same form, and the slider keeps its width', () =>
+    withServer(async ({ url }) => {
+      const { ts } = await post(url, '/v1/percolator/tso', {})
+      await put(url, 'p%2Fone', '1')
+      const { page, errors } = await openConsole(url, `#/diff/p%2F?from=${ts}`)
+      await page.getByRole('link', { name: 'p/one' }).waitFor()
+      await put(url, 'p%2Ftwo', '2')
+      await page.getByRole('button', { name: 'Compare' }).click()
+      await page.getByRole('link', { name: 'p/two' }).waitFor()
+
+      await page.goto(`${url}/console#/browse`)
+      const slider = page.getByRole('slider', { name: 'Time' })
+      const before = (await slider.boundingBox())?.width
+      await slider.press('PageDown')
+      await page.locator('.time.past').waitFor()
+      expect((await slider.boundingBox())?.width).toBe(before)
+      expect(errors).toEqual([])
+    }))
+
   test('a click on a version leads to its time, which is part of the address', () =>
     withServer(async ({ url }) => {
       for (const text of ['first', 'second', 'third']) await put(url, 'k', text)
