@@ -24,9 +24,14 @@ const NO_BYTES = new Uint8Array()
 const ACCEPT = `${MSGPACK}, application/json;q=0.5`
 
 interface Page {
-  readonly txns: readonly { readonly commitTs: Timestamp; readonly changes: readonly PageChange[] }[]
+  readonly txns: readonly PageTxn[]
   readonly resolvedTs: Timestamp
   readonly nextTs: Timestamp
+}
+
+interface PageTxn {
+  readonly commitTs: Timestamp
+  readonly changes: readonly PageChange[]
 }
 
 interface PageChange {
@@ -86,6 +91,7 @@ export async function writeIncrement(
   const runs = new SortedRuns(order.directory, RUN_BYTES)
   try {
     await collect(server, runs, progress, { ...order, upTo: now.ts })
+    await requireWhole(server, progress, order, now.ts)
     progress.share = undefined
     const { removed } = runs
     const encoder = new BackupEncoder()
@@ -135,10 +141,43 @@ async function collect(
   server: RemoteServer,
   runs: SortedRuns,
   progress: Progress,
-  { base, consumer, upTo }: IncrementOrder & { readonly upTo: Timestamp },
+  order: IncrementOrder & { readonly upTo: Timestamp },
 ): Promise<void> {
+  for await (const { commitTs, changes } of txnsBetween(server, progress, order, order.base.ts, order.upTo)) {
+    for (const change of changes) {
+      await addTo(runs, change, commitTs)
+      progress.add(1, change.key.length + (change.value?.length ?? 0))
+    }
+    if (runs.removed.length > REMOVED_MAX)
+      throw new BackupError(
+        'unsupported',
+        `over ${REMOVED_MAX} calls of delete_range since the base: make a full backup`,
+      )
+  }
+}
+
+/** Call after the changes up to `upTo` were read: a delete_range above it may have taken some of them before that. */
+async function requireWhole(
+  server: RemoteServer,
+  progress: Progress,
+  order: IncrementOrder,
+  upTo: Timestamp,
+): Promise<void> {
+  const { ts } = await headerNow(server)
+  for await (const { changes } of txnsBetween(server, progress, order, upTo, ts))
+    if (changes.some(({ op }) => op === 'delete_range'))
+      throw new BackupError('unsupported', 'a delete_range came in between: repeat the command')
+}
+
+async function* txnsBetween(
+  server: RemoteServer,
+  progress: Progress,
+  { base, consumer }: IncrementOrder,
+  from: Timestamp,
+  upTo: Timestamp,
+): AsyncGenerator<PageTxn, void, undefined> {
   const path = consumer === undefined ? '/v1/changes' : `${consumerPath(consumer)}/changes`
-  let since = base.ts
+  let since = from
   let waitMs = 0
   let movedMs = performance.now()
   for (let breaks = 0; since < upTo; ) {
@@ -153,18 +192,10 @@ async function collect(
       await pauseAfterBreak(breaks++)
       continue
     }
-    for (const { commitTs, changes } of page.txns) {
-      if (commitTs > upTo) break
-      for (const change of changes) {
-        await addTo(runs, change, commitTs)
-        progress.add(1, change.key.length + (change.value?.length ?? 0))
-      }
+    for (const txn of page.txns) {
+      if (txn.commitTs > upTo) break
+      yield txn
     }
-    if (runs.removed.length > REMOVED_MAX)
-      throw new BackupError(
-        'unsupported',
-        `over ${REMOVED_MAX} calls of delete_range since the base: make a full backup`,
-      )
     waitMs = page.txns.length > 0 ? 0 : WAIT_MS
     if (page.nextTs > since) movedMs = performance.now()
     else if (performance.now() - movedMs > HELD_MS_MAX)

@@ -5,6 +5,9 @@ import { decodeBackup } from '../../src/backup/backup-decoder.js'
 import { BackupEncoder } from '../../src/backup/backup-encoder.js'
 import { BACKUP_MAGIC } from '../../src/backup/backup-format.js'
 import { RunningSums } from '../../src/backup/running-sums.js'
+import { headerOf, writeIncrement } from '../../src/commands/increment.js'
+import { Progress } from '../../src/commands/progress.js'
+import { RemoteServer } from '../../src/commands/remote-server.js'
 import { killAll, runCli, type ServerProcess, startProcess, withTempDir } from './server-process.js'
 
 afterAll(killAll)
@@ -125,6 +128,34 @@ test('a full backup and two increments make the server as it was; what does not 
     )
     for (const each of [server, to]) await each.stop('SIGKILL')
   }))
+
+test('an increment is refused when a delete_range comes while it reads the changes', { tags: ['long'] }, () =>
+  withTempDir(async (directory) => {
+    const [full, one] = [join(directory, 'full'), join(directory, 'one')]
+    const server = await startProcess(join(directory, 'from'))
+    await write(server, { a: '1' })
+    await perkv(server, 'backup', full)
+    await write(server, { 'x/1': 'taken' })
+    /** Has a delete_range come just before the first page. */
+    class Interfering extends RemoteServer {
+      override async send(...[method, path, sent]: Parameters<RemoteServer['send']>) {
+        if (path.startsWith(`/v1/changes?since_ts=${base.ts}&`))
+          await call(server, '/v1/percolator/delete_range', { start: 'x/', end: 'x0' })
+        return super.send(method, path, sent)
+      }
+    }
+    const base = await headerOf(full)
+    const remote = new Interfering(new URL(server.url), undefined, undefined)
+    const nowhere = { async write() {}, async finish() {}, async close() {} }
+    const progress = new Progress('backup', 'change', { isQuiet: true })
+    await expect(
+      writeIncrement(remote, nowhere, progress, { base, consumer: undefined, directory: join(directory, 'runs') }),
+    ).rejects.toThrow(/a delete_range came in between: repeat the command/)
+    remote.close()
+    await perkv(server, 'backup', '--since', full, one)
+    await server.stop('SIGKILL')
+  }),
+)
 
 test('versions keep their expiries, and what has expired since the base is gone', () =>
   withTempDir(async (directory) => {
