@@ -94,7 +94,7 @@ test('a signal ends the wait', () =>
 
 test('a server that is killed ends the command before the lease is over', () =>
   withServer(async (server) => {
-    const { finished } = await holding(server, ['--ttl', '2s', '--grace', '400ms'], POLITE)
+    const { finished } = await holding(server, ['--ttl', '3s', '--grace', '600ms'], POLITE)
     await server.stop('SIGKILL')
     const { code, stdout, stderr } = await finished
     expect({ code, stdout }).toEqual({ code: 1, stdout: 'begun\nended\n' })
@@ -143,7 +143,7 @@ test('a command stands still with the process that renews its lease', () =>
 test('a process that stood still ends its command when it goes on', () =>
   withServer(async (server) => {
     const db = connect(server.url)
-    const { child, finished } = await holding(server, ['--ttl', '1s'], POLITE)
+    const { child, finished } = await holding(server, ['--ttl', '2s'], POLITE)
     child.kill('SIGSTOP')
     const next = await db.lease('jobs/x', { ttlMs: 60_000, waitMs: 60_000 })
     child.kill('SIGCONT')
