@@ -109,6 +109,13 @@ async function runHolding(
   // A command that may read the terminal stays in its group. Another one gets its own, and so is ended with all that it has started.
   const isOfTerminal = process.stdin.isTTY === true
   const env = { ...process.env, PERKV_LEASE: held.name, PERKV_FENCE: String(held.fence) }
+  // It listens before the command runs, but acts only after this function has begun to wait.
+  const pauses = isOfTerminal
+    ? undefined
+    : new Pauses(
+        (signal) => kill(signal),
+        () => watch.check(),
+      )
   const child = spawn(command, args, { stdio: 'inherit', detached: !isOfTerminal, env })
   const kill = (signal: NodeJS.Signals): void => killed(child, signal, !isOfTerminal)
   signals.pass = (signal) => {
@@ -116,7 +123,6 @@ async function runHolding(
     if (!isGiven) kill(signal)
   }
   const watch = new LossWatch(held, graceMs, kill, note)
-  const pauses = isOfTerminal ? undefined : new Pauses(kill, watch)
   try {
     const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null]
     // It may have left processes running, which rely on the lease as it did.
@@ -139,13 +145,13 @@ class Pauses {
   readonly #onStop: () => void
   readonly #onContinue: () => void
 
-  constructor(kill: (signal: NodeJS.Signals) => void, watch: LossWatch) {
+  constructor(kill: (signal: NodeJS.Signals) => void, check: () => void) {
     this.#onStop = () => {
       kill('SIGSTOP')
       process.kill(process.pid, 'SIGSTOP')
     }
     this.#onContinue = () => {
-      watch.check() // A SIGTERM that comes of it is there before the command goes on.
+      check() // A SIGTERM that comes of it is there before the command goes on.
       kill('SIGCONT')
     }
     process.on('SIGTSTP', this.#onStop).on('SIGCONT', this.#onContinue)

@@ -81,7 +81,7 @@ function atomOf(schema: Json, atoms: Atoms): string | undefined {
   return typeof ref === 'string' ? atoms[ref.slice(ref.lastIndexOf('/') + 1)] : undefined
 }
 
-export function resolved(schema: Json, schemas: Schemas): Json {
+function resolved(schema: Json, schemas: Schemas): Json {
   const ref = schema['$ref']
   if (typeof ref !== 'string') return schema
   return schemas[ref.slice(ref.lastIndexOf('/') + 1)] ?? {}
