@@ -13,8 +13,10 @@ const STDOUT = 1
  */
 export function formatOfStdout(journal: string | undefined): LogFormat {
   if (isatty(STDOUT)) return 'text'
+  if (journal === undefined) return 'json'
   try {
-    const { dev, ino } = fstatSync(STDOUT)
+    // Not as numbers: after that, Node 20 imports the next package that is a link by the link's path, and finds none of its own.
+    const { dev, ino } = fstatSync(STDOUT, { bigint: true })
     return journal === `${dev}:${ino}` ? 'text' : 'json'
   } catch {
     return 'json'
