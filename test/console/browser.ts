@@ -29,7 +29,7 @@ export async function openConsole(url: string, hash = '', options: BrowserContex
   browser ??= chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS })
   const context = await (await browser).newContext(options)
   const page = await context.newPage()
-  page.setDefaultTimeout(20_000)
+  page.setDefaultTimeout(45_000) // A busy machine is slow.
   const errors: string[] = []
   const requested: string[] = []
   page.on('pageerror', (error) => errors.push(error.message))
