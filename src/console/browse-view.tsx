@@ -8,9 +8,12 @@ import { KeySearch } from './key-search.js'
 import { Crumbs } from './key-view.js'
 import { type ListPage, loadListPage, loadValues } from './list-page.js'
 import { LockNote } from './lock-note.js'
+import { PageButtons } from './page-buttons.js'
 import { Empty, Failure, KeyText, Ts } from './parts.js'
 import { addressOf, go } from './route.js'
+import type { Server } from './server.js'
 import { useSession } from './session.js'
+import { useArriving } from './use-arriving.js'
 import { useLoaded } from './use-loaded.js'
 import { idOf, preview, type WireBytes } from './wire-bytes.js'
 
@@ -24,7 +27,11 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
     (signal) => loadListPage(server, { prefix, from: starts.at(-1), at }, signal),
     [server, idOf(prefix), at, starts],
   )
-  const values = useValues(page.value)
+  const values = useArriving<ListPage, WireBytes>(
+    page.value,
+    (of, add, signal) => readPreviews(server, of, add, signal),
+    [server],
+  )
   const sums = useFolderSums(page.value)
   const [selected, select] = useState<readonly Pair[]>([])
   useEffect(() => select([]), [page.value])
@@ -64,14 +71,7 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
         <KeyList page={page.value} prefix={prefix} values={values} sums={sums} selected={selected} onSelect={select} />
       )}
       {page.value === undefined && page.error === undefined && <Empty>Loading…</Empty>}
-      <nav class="pages" aria-label="Pages">
-        <button type="button" disabled={starts.length === 1} onClick={() => setStarts(starts.slice(0, -1))}>
-          Previous
-        </button>
-        <span>page {starts.length}</span>
-        <button type="button" disabled={next === undefined} onClick={() => setStarts([...starts, next])}>
-          Next
-        </button>
+      <PageButtons starts={starts} next={next} onGo={setStarts}>
         <button type="button" class="small" onClick={page.reload}>
           Reload
         </button>
@@ -80,7 +80,7 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
             as of <Ts ts={page.value.ts} />
           </span>
         )}
-      </nav>
+      </PageButtons>
       <PrefixActions
         key={`actions ${idOf(prefix)}`}
         prefix={prefix}
@@ -91,29 +91,16 @@ export function BrowseView({ prefix }: { readonly prefix: WireBytes }): JSX.Elem
   )
 }
 
-/** The values of a page, as they arrive. */
-function useValues(page: ListPage | undefined): ReadonlyMap<string, WireBytes> {
-  const { server } = useSession()
-  const [values, setValues] = useState<ReadonlyMap<string, WireBytes>>(new Map())
-  useEffect(() => {
-    setValues(new Map())
-    if (page === undefined) return
-    const stop = new AbortController()
-    const add = (pairs: readonly Pair[]): void => {
-      if (stop.signal.aborted) return
-      // Only the beginning of a value is kept.
-      setValues(
-        (before) =>
-          new Map([
-            ...before,
-            ...pairs.map(({ key, value = '' }) => [idOf(key), preview(value, VALUE_CHARACTERS)] as const),
-          ]),
-      )
-    }
-    loadValues(server, page, add, stop.signal).catch(() => {}) // The keys are shown without values then.
-    return () => stop.abort()
-  }, [server, page])
-  return values
+/** Reads the values of a page. Only the beginning of each is kept. */
+function readPreviews(
+  server: Server,
+  page: ListPage,
+  add: (more: ReadonlyMap<string, WireBytes>) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const addPairs = (pairs: readonly Pair[]): void =>
+    add(new Map(pairs.map(({ key, value = '' }) => [idOf(key), preview(value, VALUE_CHARACTERS)])))
+  return loadValues(server, page, addPairs, signal)
 }
 
 function PrefixForm({ prefix, mayCreate }: { readonly prefix: WireBytes; readonly mayCreate: boolean }): JSX.Element {

@@ -1,8 +1,9 @@
 import type { JSX } from 'preact'
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useMemo, useState } from 'preact/hooks'
 import { type Change, kindOf, type Previews } from './key-diff.js'
 import { Crumbs } from './key-view.js'
 import { LockNote } from './lock-note.js'
+import { PageButtons } from './page-buttons.js'
 import { Empty, Failure, KeyText, Ts } from './parts.js'
 import { type DiffRequest, loadDiffPage, loadPreviews } from './prefix-diff.js'
 import { timeOf } from './readable-time.js'
@@ -10,6 +11,7 @@ import { addressOf, useRoute } from './route.js'
 import { useSession } from './session.js'
 import { typedTime } from './typed-time.js'
 import { UndoPanel } from './undo-panel.js'
+import { useArriving } from './use-arriving.js'
 import { useLoaded } from './use-loaded.js'
 import { idOf, shown, type WireBytes } from './wire-bytes.js'
 
@@ -123,7 +125,11 @@ function Changes({ asked, onUndone }: { readonly asked: DiffRequest; readonly on
   const [selected, setSelected] = useState<ReadonlyMap<string, Change>>(new Map())
   /** What is about to be undone. */
   const [undo, setUndo] = useState<{ readonly chosen: readonly Change[] | undefined }>()
-  const previews = usePreviews(asked, page.value?.changes)
+  const previews = useArriving<readonly Change[], Previews>(
+    page.value?.changes,
+    (changes, add, signal) => loadPreviews(server, asked, changes, add, signal),
+    [server, asked],
+  )
   const { changes = [], next, locks = [] } = page.value ?? {}
   const isWhole = starts.length === 1 && next === undefined
   const select = (change: Change, isSelected: boolean): void => {
@@ -173,17 +179,7 @@ function Changes({ asked, onUndone }: { readonly asked: DiffRequest; readonly on
           ))}
         </ul>
       )}
-      {!isWhole && (
-        <nav class="pages" aria-label="Pages">
-          <button type="button" disabled={starts.length === 1} onClick={() => setStarts(starts.slice(0, -1))}>
-            Previous
-          </button>
-          <span>page {starts.length}</span>
-          <button type="button" disabled={next === undefined} onClick={() => setStarts([...starts, next])}>
-            Next
-          </button>
-        </nav>
-      )}
+      {!isWhole && <PageButtons starts={starts} next={next} onGo={setStarts} />}
     </>
   )
 }
@@ -231,21 +227,4 @@ function ChangeLine(props: {
       </div>
     </li>
   )
-}
-
-/** What is seen of the values of a page, as they arrive. */
-function usePreviews(asked: DiffRequest, changes: readonly Change[] | undefined): ReadonlyMap<string, Previews> {
-  const { server } = useSession()
-  const [previews, setPreviews] = useState<ReadonlyMap<string, Previews>>(new Map())
-  useEffect(() => {
-    setPreviews(new Map())
-    if (changes === undefined) return
-    const stop = new AbortController()
-    const add = (more: ReadonlyMap<string, Previews>): void => {
-      if (!stop.signal.aborted) setPreviews((before) => new Map([...before, ...more]))
-    }
-    loadPreviews(server, asked, changes, add, stop.signal).catch(() => {}) // The keys are shown without values then.
-    return () => stop.abort()
-  }, [server, asked, changes])
-  return previews
 }

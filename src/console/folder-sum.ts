@@ -1,9 +1,9 @@
-import { useEffect, useState } from 'preact/hooks'
 import { afterPrefix } from '../bytes/key-range.js'
 import type { ListPage } from './list-page.js'
 import { bytesOf, slicesOf } from './read-past-locks.js'
 import type { Server } from './server.js'
 import { useSession } from './session.js'
+import { useArriving } from './use-arriving.js'
 import { idOf, jsonBytes, readableSize, type WireBytes } from './wire-bytes.js'
 
 /** What is below a folder, as far as it was read. */
@@ -47,25 +47,20 @@ async function sumOf(server: Server, { key, ts, keyOnly }: Folder, signal: Abort
 /** The sums of the folders on a page, one after the other. */
 export function useFolderSums(page: ListPage | undefined): ReadonlyMap<string, FolderSum> {
   const { server } = useSession()
-  const [sums, setSums] = useState<ReadonlyMap<string, FolderSum>>(new Map())
-  useEffect(() => {
-    setSums(new Map())
-    if (page === undefined) return
-    const stop = new AbortController()
-    const run = async (): Promise<void> => {
+  return useArriving<ListPage, FolderSum>(
+    page,
+    async ({ entries, ts }, add, signal) => {
       let read = 0
-      for (const { key, pair } of page.entries) {
+      for (const { key, pair } of entries) {
         if (pair !== undefined) continue
-        const sum = await sumOf(server, { key, ts: page.ts, keyOnly: read >= PAGE_BYTES_MAX }, stop.signal)
-        if (stop.signal.aborted) return
+        const sum = await sumOf(server, { key, ts, keyOnly: read >= PAGE_BYTES_MAX }, signal)
+        if (signal.aborted) return
         read += sum.bytes ?? 0
-        setSums((before) => new Map(before).set(idOf(key), sum))
+        add(new Map([[idOf(key), sum]]))
       }
-    }
-    run().catch(() => {}) // The folders are shown without sums then.
-    return () => stop.abort()
-  }, [server, page])
-  return sums
+    },
+    [server],
+  )
 }
 
 export function readableSum({ keys, bytes, isMore }: FolderSum): string {

@@ -2,6 +2,7 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import type { AttachedKeys, HeldLease, LeasePage } from './answers.js'
 import { ConfirmedButton } from './confirmed-button.js'
+import { PageButtons } from './page-buttons.js'
 import { Empty, Failure, KeyText, Ts } from './parts.js'
 import { msOf, readableMs } from './readable-time.js'
 import { addressOf } from './route.js'
@@ -100,17 +101,7 @@ export function LeasesView(): JSX.Element {
           ))}
         </ul>
       )}
-      {(next !== undefined || cursors.length > 1) && (
-        <nav class="pages" aria-label="Pages">
-          <button type="button" disabled={cursors.length === 1} onClick={() => setCursors(cursors.slice(0, -1))}>
-            Previous
-          </button>
-          <span>page {cursors.length}</span>
-          <button type="button" disabled={next === undefined} onClick={() => setCursors([...cursors, next])}>
-            Next
-          </button>
-        </nav>
-      )}
+      {(next !== undefined || cursors.length > 1) && <PageButtons starts={cursors} next={next} onGo={setCursors} />}
     </>
   )
 }

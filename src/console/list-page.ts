@@ -2,7 +2,7 @@ import { afterPrefix } from '../bytes/key-range.js'
 import type { LockInfo, Pair } from './answers.js'
 import { readKeys, readSlice } from './read-past-locks.js'
 import type { Server } from './server.js'
-import { compareBytes, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
+import { charactersOf, compareBytes, jsonBytes, type WireBytes, wireOf } from './wire-bytes.js'
 
 /** A key with its version, or all keys up to and with the next slash. */
 export interface Entry {
@@ -102,7 +102,7 @@ export async function loadValues(
   let budget = PREVIEW_BUDGET
   for (let i = 0; i < keys.length && budget > 0; i += PREVIEWS_AT_ONCE) {
     const pairs = await readKeys(server, keys.slice(i, i + PREVIEWS_AT_ONCE), ts, signal)
-    for (const { value = '' } of pairs) budget -= typeof value === 'string' ? value.length : value.base64.length
+    for (const { value = '' } of pairs) budget -= charactersOf(value)
     onPairs(pairs)
   }
 }

@@ -3,7 +3,7 @@ import type { LockInfo, Pair } from './answers.js'
 import { type Change, diffOf, type KeyDiff, type Previews, previewsOf } from './key-diff.js'
 import { readKeys, readSlice, type Slice } from './read-past-locks.js'
 import type { Server } from './server.js'
-import { idOf, jsonBytes, type WireBytes } from './wire-bytes.js'
+import { charactersOf, idOf, jsonBytes, type WireBytes } from './wire-bytes.js'
 
 export interface DiffRequest {
   readonly prefix: WireBytes
@@ -22,7 +22,7 @@ const CHANGES_PER_PAGE = 100
 const KEYS_PER_PAGE = 200_000
 
 /** Reads the changes below a prefix, slice by slice. Looking changes nothing. @throws Refused for a time before the safe point. */
-export async function* slicesOf(
+export async function* diffSlicesOf(
   server: Server,
   { prefix, from, to }: DiffRequest,
   signal: AbortSignal,
@@ -52,7 +52,7 @@ export async function loadDiffPage(
   const changes: Change[] = []
   const locks: LockInfo[] = []
   let compared = 0
-  for await (const slice of slicesOf(server, asked, signal, start)) {
+  for await (const slice of diffSlicesOf(server, asked, signal, start)) {
     changes.push(...slice.changes)
     locks.push(...slice.locks)
     compared += slice.compared
@@ -87,8 +87,7 @@ export async function loadPreviews(
       readKeys(server, keysOf('before'), from, signal),
       readKeys(server, keysOf('after'), to, signal),
     ])
-    for (const { value = '' } of [...olds, ...news])
-      budget -= typeof value === 'string' ? value.length : value.base64.length
+    for (const { value = '' } of [...olds, ...news]) budget -= charactersOf(value)
     const valueIn = (pairs: readonly Pair[]) => new Map(pairs.map(({ key, value = '' }) => [idOf(key), value]))
     const [oldOf, newOf] = [valueIn(olds), valueIn(news)]
     onPreviews(

@@ -2,7 +2,7 @@ import type { JSX } from 'preact'
 import type { Pair, Version } from './answers.js'
 import { type Change, kindOf } from './key-diff.js'
 import { Empty, Failure, Panel } from './parts.js'
-import { type DiffRequest, slicesOf } from './prefix-diff.js'
+import { type DiffRequest, diffSlicesOf } from './prefix-diff.js'
 import { readKeys } from './read-past-locks.js'
 import { timeOf } from './readable-time.js'
 import { type Restoration, restoredRoom } from './restore.js'
@@ -39,7 +39,7 @@ async function loadRestorations(
   }
   if (chosen !== undefined) await add(chosen)
   else
-    for await (const { changes } of slicesOf(server, asked, signal))
+    for await (const { changes } of diffSlicesOf(server, asked, signal))
       await add(changes.filter((change) => kindOf(change, asked.to) !== 'expired'))
   return restorations
 }

@@ -26,6 +26,11 @@ export function sizeOf(wire: WireBytes): number {
   return typeof wire === 'string' ? encoder.encode(wire).length : jsonBytes(wire).length
 }
 
+/** Its length as it came, which a page may keep in memory. */
+export function charactersOf(wire: WireBytes): number {
+  return typeof wire === 'string' ? wire.length : wire.base64.length
+}
+
 /** Byte strings are equal when their ids are. Addresses of the page contain them. */
 export function idOf(wire: WireBytes): string {
   if (typeof wire === 'string' && wire.isWellFormed()) return encodeURIComponent(wire)

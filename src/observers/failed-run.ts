@@ -1,11 +1,9 @@
 import { cutText } from '../bytes/cut-text.js'
+import { backoffMs } from '../event-loop/backoff.js'
 import { RUN_ERROR_BYTES_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 import type { Cell, CellChange, Failure } from './rules/cell.js'
 import type { ObserverOptions } from './rules/observers-api.js'
-
-/** Delays vary by this fraction either way, so that cells that failed together do not return together. */
-const JITTER = 0.2
 
 export interface FailedRun {
   readonly error: string
@@ -71,13 +69,4 @@ export function isParked<C extends Pick<Cell, 'notification' | 'failure'>>(
 ): cell is C & { readonly failure: Failure } {
   const { notification, failure } = cell
   return notification === undefined && failure !== undefined && failure.parkedTs > 0
-}
-
-/** More would be no number in the end, which times a back-off of 0 is none either. */
-const DOUBLINGS_MAX = 40
-
-function backoffMs(attempts: number, { backoffMs, backoffMaxMs }: ObserverOptions, random: number): number {
-  return (
-    Math.min(backoffMaxMs, backoffMs * 2 ** Math.min(attempts - 1, DOUBLINGS_MAX)) * (1 - JITTER + 2 * JITTER * random)
-  )
 }

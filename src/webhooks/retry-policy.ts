@@ -1,21 +1,16 @@
 import { cutText } from '../bytes/cut-text.js'
+import { type Backoff, backoffMs } from '../event-loop/backoff.js'
 import { DELIVERY_ERROR_BYTES_MAX, RETRY_AFTER_MS_MAX } from '../limits.js'
 import type { Timestamp } from '../timestamp.js'
 
-/** Waits vary by this fraction either way, so that webhooks that failed together do not return together. */
-const JITTER = 0.2
-/** More would be no number in the end, which times a wait of 0 is none either. */
-const DOUBLINGS_MAX = 40
 /** A target that answers so wants no more requests. */
 const GONE = 410
 /** Answers whose `Retry-After` counts: too many requests, and unavailable. */
 const PUT_OFF: ReadonlySet<number | undefined> = new Set([429, 503])
 
-export interface RetryOptions {
+export interface RetryOptions extends Backoff {
   /** Failed attempts until a batch is parked; 0: never. */
   readonly maxAttempts: number
-  readonly backoffMs: number
-  readonly backoffMaxMs: number
 }
 
 /** The batch above the position of a webhook has failed. */
@@ -55,9 +50,8 @@ export function afterFailedAttempt(
 ): Failure {
   const attempts = (before?.attempts ?? 0) + 1
   const isParked = status === GONE || (options.maxAttempts > 0 && attempts >= options.maxAttempts)
-  const backoffMs = Math.min(options.backoffMaxMs, options.backoffMs * 2 ** Math.min(attempts - 1, DOUBLINGS_MAX))
   const askedMs = PUT_OFF.has(status) ? retryAfterMs(retryAfter, nowMs) : 0
-  const waitMs = Math.max(backoffMs * (1 - JITTER + 2 * JITTER * random), askedMs)
+  const waitMs = Math.max(backoffMs(attempts, options, random), askedMs)
   return {
     attempts,
     error: cutText(text ? `${error}: ${text}` : error, DELIVERY_ERROR_BYTES_MAX),
